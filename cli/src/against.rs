@@ -14,7 +14,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use claimcheck_cluster::split_words;
 use claimcheck_model::ClusterKind;
 use claimcheck_report::{
     RunFolder, Style,
@@ -23,6 +22,7 @@ use claimcheck_report::{
 };
 use claimcheck_run::{interrupt, with_sources};
 use claimcheck_suites::load::Blocks;
+use claimcheck_vendor::split_words;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},

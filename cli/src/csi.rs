@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, LoopHolder};
+use claimcheck_cluster::LoopHolder;
 use claimcheck_conformance::{
     Case, Config, DriverUnderTest, Endpoints, NodeEffects, Planned, Restart, Runner, catalogue,
 };
@@ -20,6 +20,7 @@ use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::{CaseLine, Reporter, RunFolder, Summary, report_failed_start};
 use claimcheck_run::{Interrupted, explain, interrupt, with_sources};
 use claimcheck_telemetry::metrics::Metrics;
+use claimcheck_vendor::DriverCommand;
 use tempfile::TempDir;
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -289,7 +290,7 @@ fn info(args: &Args, driver: &DriverUnderTest, planned: &[Planned], privilege: O
 fn print(planned: &[Planned], format: Format) -> Result<()> {
     let titles = ["RULE (CSI SPECIFICATION)", "STRENGTH", "CSI-SANITY", "WAITS", "RUNS ALONE BECAUSE"];
     let listed = planned.iter().map(|planned| planned.listed(planned.case.details()));
-    list::print(&listed.collect::<Vec<_>>(), format == Format::Json, titles, |details| {
+    list::print(listed.collect(), format == Format::Json, titles, |details| {
         let upstream = details.upstream.unwrap_or_default();
         let waits = details.waits.clone().unwrap_or_default();
         let alone = details.alone.unwrap_or_default();

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::DriverCommand;
 use claimcheck_conformance::{Access, Config, NodeEffects, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::Privilege;
 use claimcheck_run::{HistoryArgs, positive_duration};
+use claimcheck_vendor::DriverCommand;
 use clap::{ArgGroup, ValueEnum};
 
 use crate::local_driver::READY_TIMEOUT;

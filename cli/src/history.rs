@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode};
 use anyhow::{Context, Result};
 use claimcheck_model::{Phase, Stamp};
 use claimcheck_report::Style;
-use claimcheck_report::history::{History, Selection, plots, to_json, to_text};
+use claimcheck_report::history::{Document, History, Selection, plots, to_text};
 use claimcheck_report::slo::{Measure, Quantile};
 use claimcheck_run::HistoryFile;
 use clap::{
@@ -112,14 +112,14 @@ impl Args {
         }
         let style = Style::detect();
         let text = match (self.phase, self.format) {
-            (None, Format::Json) => to_json("runs", &runs),
+            (None, Format::Json) => Document::with_runs(runs).to_json(),
             (None, Format::Text) if runs.is_empty() => String::new(),
             (None, Format::Text) => to_text(&runs, style),
             (Some(phase), format) => {
                 let (measure, quantile) = (self.measure, self.quantile);
                 let plots = plots(&runs, phase, measure, quantile, self.last as usize);
                 match format {
-                    Format::Json => to_json("plots", &plots),
+                    Format::Json => Document::with_plots(plots).to_json(),
                     Format::Text => {
                         plots.iter().map(|plot| plot.to_text(phase, measure, quantile, style)).collect()
                     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_engine::{Listed, plan};
+use claimcheck_engine::{CaseList, Listed, plan};
 use claimcheck_run::ClusterArgs;
 use claimcheck_suites::catalogue;
 use clap::ValueEnum;
@@ -39,7 +39,7 @@ pub fn list(args: Args) -> Result<ExitCode> {
     };
     let planned = plan(&catalogue(), &args.filter, Some(&place.expected(None)));
     let listed: Vec<_> = planned.iter().map(|planned| planned.listed(planned.case.details())).collect();
-    print(&listed, args.format == Format::Json, ["UPSTREAM"], |details| [details.upstream.to_owned()])?;
+    print(listed, args.format == Format::Json, ["UPSTREAM"], |details| [details.upstream.to_owned()])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,13 +64,13 @@ fn print_block<D: Serialize, const N: usize>(
 
 /// Prints a list of cases: as JSON, or as a table in which the cells of `details` follow the name of the case.
 pub fn print<D: Serialize, const N: usize>(
-    listed: &[Listed<D>],
+    listed: Vec<Listed<D>>,
     json: bool,
     titles: [&str; N],
     details: impl Fn(&D) -> [String; N],
 ) -> Result<()> {
     if json {
-        println!("{}", serde_json::to_string_pretty(listed)?);
+        println!("{}", serde_json::to_string_pretty(&CaseList::new(listed))?);
         return Ok(());
     }
     let mut table = Table::new();
@@ -84,7 +84,7 @@ pub fn print<D: Serialize, const N: usize>(
         Some(_) | None => table.set_content_arrangement(ContentArrangement::Dynamic),
     };
     table.set_header(["CASE"].into_iter().chain(titles).chain(["NEEDS", "SKIPPED BECAUSE"]));
-    for case in listed {
+    for case in &listed {
         let requirements = [case.needs.join(", "), case.skip.clone().unwrap_or_default()];
         let cells = [case.case.to_string()].into_iter().chain(details(&case.details));
         table.add_row(cells.chain(requirements));

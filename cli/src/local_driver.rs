@@ -8,10 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, LOOP_HOLDER_ENV, LoopHolder, PlaceholderValues};
+use claimcheck_cluster::{LOOP_HOLDER_ENV, LoopHolder};
 use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{STATE_DIR, share};
+use claimcheck_vendor::{DriverCommand, PlaceholderValues};
 
 /// The default timeout for a driver to start listening.
 pub const READY_TIMEOUT: &str = "20s";

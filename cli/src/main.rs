@@ -12,15 +12,14 @@ mod csi;
 mod csi_args;
 mod findings;
 mod history;
-mod image;
 mod kind;
 mod list;
 mod load;
 mod local_driver;
 mod monitor;
-mod monitor_install;
 mod object_name;
 mod rbac;
+mod removed;
 mod repeat;
 mod report;
 mod run;
@@ -107,8 +106,9 @@ enum Command {
     /// Turn the thresholds of an SLO file into Prometheus rules and alerts for a cluster in use
     #[command(subcommand)]
     Slo(slo::Command),
-    /// Build the container image of the components without a container engine
-    Image(image::Args),
+    /// Removed
+    #[command(hide = true)]
+    Image(removed::Args),
     #[command(flatten)]
     Component(Component),
 }
@@ -174,7 +174,10 @@ fn main() -> ExitCode {
         Command::Testdriver(args) => args.run(),
         Command::Monitor(command) => command.run(),
         Command::Slo(command) => command.run(),
-        Command::Image(args) => args.run(),
+        Command::Image(_) => Ok(removed::refuse(
+            "image",
+            "without a registry, make the image with `docker import`, and give its name to --image (docs/ci/kind.md)",
+        )),
         Command::Cluster(command) => command.run(),
     };
     result.unwrap_or_else(|error| {

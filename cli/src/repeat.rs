@@ -70,7 +70,7 @@ mod tests {
                 vec!["--out", "x", "--fault", "api=429@5%", "retries", "--allow-disruptive"],
                 "--fault api=429@5% --allow-disruptive",
             ),
-            (vec!["--push-gateway", "http://u:p@h", "--push-gateway-delete", "--repeat", "2"], "--repeat 2"),
+            (vec!["--remote-write", "http://u:p@h", "--push-interval", "5", "--repeat", "2"], "--repeat 2"),
             (
                 vec![
                     "--driver",

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_cluster::{DriverCommand, DriverDescription, describe_driver};
+use claimcheck_cluster::{DriverDescription, describe_driver};
 use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_harness::STATE_DIR;
@@ -18,6 +18,7 @@ use claimcheck_model::Capability;
 use claimcheck_run::{interrupt, positive_duration};
 use claimcheck_suites::load::bytes;
 use claimcheck_suites::testdriver::{ClassOption, Content, DriverOptions, Origin, class, draft};
+use claimcheck_vendor::DriverCommand;
 use clap::ArgGroup;
 
 use crate::{

@@ -1,11 +1,12 @@
 //! A write to the API server, as recorded by the client that made it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ObjectKey, Stamp};
 
 /// The kinds of API objects that record a volume's lifecycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum LifecycleObjectKind {
     /// A claim.
     Claim,
@@ -33,7 +34,7 @@ impl LifecycleObjectKind {
 }
 
 /// An API object that is part of a volume's lifecycle.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct LifecycleObject {
     /// Its kind.
     pub kind: LifecycleObjectKind,
@@ -42,7 +43,7 @@ pub struct LifecycleObject {
 }
 
 /// An API write to an object that is part of a volume's lifecycle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiWrite {
     /// The first word of the client's user agent.
     pub agent: String,

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::nearest;
@@ -11,7 +12,7 @@ use crate::nearest;
 macro_rules! capabilities {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
         /// A capability that a driver declares or that is detected, and that a case may require.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum Capability { $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+ }
 
         impl Capability {

@@ -3,12 +3,13 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Denial;
 
 /// A fault of a built-in component.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "fault", rename_all = "snake_case")]
 pub enum ComponentFault {
     /// RBAC does not permit a verb that it requested: its role in the manifests lacks a rule.

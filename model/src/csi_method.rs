@@ -3,8 +3,9 @@
 //! A socket may serve more than CSI: an RPC of a later version, or of a vendor. So a recorded call has an
 //! [`RpcMethod`], one of these or another.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 macro_rules! methods {
@@ -92,6 +93,17 @@ impl Serialize for CsiMethod {
     }
 }
 
+/// In JSON a name, which newer versions of CSI may add to.
+impl JsonSchema for CsiMethod {
+    fn schema_name() -> Cow<'static, str> {
+        "CsiMethod".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
+    }
+}
+
 /// The method of a call. In JSON the name without its service: `NodeStageVolume`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RpcMethod {
@@ -168,6 +180,16 @@ impl Serialize for RpcMethod {
 impl<'de> Deserialize<'de> for RpcMethod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(String::deserialize(deserializer)?.as_str().into())
+    }
+}
+
+impl JsonSchema for RpcMethod {
+    fn schema_name() -> Cow<'static, str> {
+        "RpcMethod".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::NAMESPACE;
@@ -12,7 +13,7 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 const ANONYMOUS: &str = "system:anonymous";
 
 /// A verb on a resource that RBAC does not permit a user, which requested it at least once.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Denial {
     /// The user, `system:serviceaccount:NAMESPACE:NAME` for a service account.
     pub user: String,

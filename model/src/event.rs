@@ -3,6 +3,7 @@
 //! The runner and the timeline emit them; terminal, run folder and metrics consume them. Data that
 //! no event carries is in no report. One line of `events.ndjson` is one [`LoggedEvent`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// An event and the time at which the reporter received it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoggedEvent {
     /// When it was logged; the event itself has the time at which it happened.
     pub at: Stamp,
@@ -21,7 +22,7 @@ pub struct LoggedEvent {
 }
 
 /// Something that happened in a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The first event: the driver, cluster and environment of the run.
@@ -121,7 +122,7 @@ pub enum Event {
 }
 
 /// The set that a volume entered or left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TransitionKind {
     /// Entered {(volume, node)}: ControllerPublishVolume succeeded.
@@ -167,7 +168,7 @@ impl TransitionKind {
 }
 
 /// A volume entered or left a set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Transition {
     /// The set, and the direction.
     pub kind: TransitionKind,
@@ -185,7 +186,7 @@ pub struct Transition {
 }
 
 /// A CSI call that ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RpcSummary {
     /// The driver's name.
     pub driver: String,
@@ -206,7 +207,7 @@ pub struct RpcSummary {
 }
 
 /// An ordering rule that CSI or Kubernetes imposes on calls for one volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Attached again while attached.
@@ -252,7 +253,7 @@ impl Rule {
 }
 
 /// The clocks of an observed node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeClock {
     /// The node's name.
     pub node: String,
@@ -262,7 +263,7 @@ pub struct NodeClock {
 }
 
 /// The offset of a node's clocks from the clocks of this machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ClockState {
     /// The offset was measured.
@@ -287,7 +288,7 @@ pub enum ClockState {
 }
 
 /// A leaked object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
     /// Its kind.
     pub kind: LeakKind,
@@ -299,7 +300,7 @@ pub struct Leak {
 }
 
 /// The kinds of objects that can be leaked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakKind {
     /// A PersistentVolumeClaim.

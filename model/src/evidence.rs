@@ -1,12 +1,13 @@
 //! The evidence of a failed case: objects, Events and logs at the moment of the failure.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::CaseId;
 
 /// The state of the cluster when a case failed; its objects are deleted a moment later.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureDump {
     /// The case.
     pub case: CaseId,
@@ -22,7 +23,7 @@ pub struct FailureDump {
 }
 
 /// A Kubernetes Event, as `kubectl describe` shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectEvent {
     /// The last occurrence, in RFC 3339; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -41,7 +42,7 @@ pub struct ObjectEvent {
 }
 
 /// The end of a log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Log {
     /// The source: `pod/container`, or a component.
     pub of: String,

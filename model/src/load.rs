@@ -1,11 +1,12 @@
 //! The events of a load: its plan, the progress of its volumes, and its resource usage.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Stamp;
 
 /// An event of a load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "load", rename_all = "snake_case")]
 pub enum LoadEvent {
     /// It starts; everything in the load's summary is measured from here.
@@ -51,7 +52,7 @@ pub enum LoadEvent {
 }
 
 /// The parameters of a load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadPlan {
     /// The minimum number of volumes.
     pub volumes: u64,
@@ -68,7 +69,7 @@ pub struct LoadPlan {
 }
 
 /// The progress of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeStep {
     /// Its claim is created.
@@ -82,7 +83,7 @@ pub enum VolumeStep {
 }
 
 /// The resource usage of the whole process tree: claimcheck, components and pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// CPU time so far, including processes that have exited; seconds.
     pub cpu_s: f64,
@@ -107,7 +108,7 @@ pub struct Usage {
 
 /// The resource usage of the storage controllers: the processes of the built-in ones, the stock programs that replace
 /// them, and sidecars, without API server, nodes and drivers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllersUsage {
     /// CPU time of the running processes so far, and of their children; seconds.
     pub cpu_s: f64,

@@ -1,12 +1,13 @@
 //! The capability matrix: the capabilities that a driver declares, those that cases detected, and why the
 //! rest was not exercised.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Capability, CaseId};
 
 /// A capability before the cases run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityPlan {
     /// The capability.
     pub capability: Capability,
@@ -20,7 +21,7 @@ pub struct CapabilityPlan {
 }
 
 /// A line of the matrix.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilityLine {
     /// The capability, in upstream's spelling.
     pub name: Capability,

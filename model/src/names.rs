@@ -142,7 +142,17 @@ pub const METRICS_SOCKETS: &str = "/cc/m";
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(
-    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+    Clone,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
 )]
 pub struct ObjectKey {
     /// The namespace; empty where the kind has none.

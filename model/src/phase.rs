@@ -4,12 +4,13 @@
 //! of one lifecycle neither contain nor overlap one another and add up to the whole. The start and end
 //! conditions of a phase are described here; `harness::timeline` is the code that detects them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::CsiMethod;
 
 /// The object that a phase belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
     /// A PersistentVolumeClaim.
@@ -27,7 +28,7 @@ pub enum Subject {
 }
 
 /// How a time was observed; every sample has the source of its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A change of an object, as a watch of the API server delivered it.
@@ -74,7 +75,7 @@ macro_rules! phases {
         /// A phase of a volume's lifecycle, in the order in which they happen.
         ///
         /// With WaitForFirstConsumer `schedule` encloses `provision` and `bind`; their time is subtracted from it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum Phase { $($(#[doc = $doc])+ $variant,)+ }
 

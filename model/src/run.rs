@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::CapabilityPlan;
 
 /// A component that exited unexpectedly: a crash, or a vendor's driver that terminated.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentEnd {
     /// The component: `driver node-1`, as in the name of its log.
     pub component: String,
@@ -22,7 +23,7 @@ pub struct ComponentEnd {
 }
 
 /// The run: driver, cluster and environment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunInfo {
     /// The version of the schema of all events, [`Self::SCHEMA`]; 0 in files of earlier versions.
     #[serde(default)]
@@ -65,7 +66,9 @@ pub fn read_environment<'de, D: Deserializer<'de>>(
 }
 
 /// Where the cluster comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum ClusterKind {
     /// The embedded cluster: built-in API server, controllers and nodes on this machine.
@@ -95,7 +98,7 @@ impl ClusterKind {
 }
 
 /// A case of the catalogue: `suite::name`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct CaseId {
     /// The suite.
     pub suite: String,
@@ -122,7 +125,7 @@ impl fmt::Display for CaseId {
 }
 
 /// The result of a case.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum CaseResult {
     /// It passed.

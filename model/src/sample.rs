@@ -1,11 +1,12 @@
 //! Samples: one phase of one object.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Phase, Source, Stamp};
 
 /// A phase of one subject.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseSample {
     /// The phase.
     pub phase: Phase,
@@ -29,7 +30,7 @@ pub struct PhaseSample {
 }
 
 /// The objects that a sample belongs to; empty where not applicable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SubjectIds {
     /// The claim's uid.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -46,7 +47,7 @@ pub struct SubjectIds {
 }
 
 /// The outcome of a phase. A phase that did not end, or was not observed, has no duration: never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Outcome {
     /// Start and end were observed.
@@ -85,7 +86,9 @@ impl Outcome {
 }
 
 /// The volume mode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum VolumeMode {
     /// Mounted.
     #[default]

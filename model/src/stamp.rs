@@ -3,10 +3,13 @@
 //! Monotonic time is `CLOCK_MONOTONIC`, which all processes on one machine share, so stamps taken by
 //! the node agent, the controllers and the harness can be subtracted from each other.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A moment, in nanoseconds of both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Stamp {
     /// `CLOCK_MONOTONIC`, nanoseconds. First, so that the derived order is the order of events.
     pub mono_ns: u64,

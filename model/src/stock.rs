@@ -1,9 +1,10 @@
 //! Metrics that upstream components recorded during a run: a cross-check of claimcheck's measurements.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The metrics of one kind of component, summed over its instances.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StockMetrics {
     /// The component.
     pub component: StockComponent,
@@ -13,7 +14,7 @@ pub struct StockMetrics {
 }
 
 /// A component of upstream Kubernetes that records storage operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StockComponent {
     /// One on each node: mounts.
@@ -33,7 +34,7 @@ impl StockComponent {
 }
 
 /// The metrics of a component.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StockState {
     /// It was scraped at the start and at the end of the run.
@@ -58,7 +59,7 @@ pub enum StockState {
 }
 
 /// One kind of operation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StockOperation {
     /// Its name, as the component spells it: `volume_attach`, `NodeStageVolume`.
     pub name: String,

@@ -4,6 +4,7 @@
 mod command_line;
 mod commands;
 mod page;
+mod schemas;
 
 use std::path::Path;
 

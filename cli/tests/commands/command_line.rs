@@ -21,11 +21,9 @@ fn output_of(output: &Output) -> String {
 /// What looks like no address may well be one with a slip in it, and a password.
 #[test]
 fn addresses_that_make_no_sense_are_not_repeated() {
-    for (flag, expected) in [
-        ("--otlp", "http://HOST:4318/v1/traces"),
-        ("--push-gateway", "http://HOST:PORT/PATH"),
-        ("--remote-write", "http://HOST:PORT/PATH"),
-    ] {
+    for (flag, expected) in
+        [("--otlp", "http://HOST:4318/v1/traces"), ("--remote-write", "http://HOST:PORT/PATH")]
+    {
         let output = claimcheck(&["run", flag, "htp://ann:p4ss@host/"]);
         let printed = output_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
@@ -90,12 +88,13 @@ fn mistakes_are_usage_errors() {
         (&["run", "--cluster", "kindd"], "possible values: embedded"),
         (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
         (&["run", "--fault", "disk=full"], "use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]"),
-        (&["run", "--push-gateway", "localhost:9091"], "write http://HOST:PORT/PATH"),
+        (&["run", "--remote-write", "localhost:9090"], "write http://HOST:PORT/PATH"),
+        (&["run", "--push-gateway", "http://h"], "are removed: use --remote-write URL"),
         (&["load", "--remote-write", "ftp://h/"], "write http://HOST:PORT/PATH"),
-        (&["run", "--push-gateway-delete"], "--push-gateway <URL>"),
+        (&["load", "--push-gateway-delete"], "are removed: use --remote-write URL"),
         (&["run", "--push-interval", "0"], "0 is not in 1.."),
         (
-            &["run", "--push-gateway", "http://h", "--push-bearer-file", "/no/such"],
+            &["run", "--remote-write", "http://h", "--push-bearer-file", "/no/such"],
             "--push-bearer-file /no/such",
         ),
         (&["load", "--volumes", "0"], "0 is not in 1.."),

@@ -1,5 +1,5 @@
 //! `claimcheck monitor install` and `uninstall` on the command line, and on an API server. The objects are tested in
-//! `harness/deploy/src/monitor`.
+//! `harness/monitor/install`.
 
 use std::{
     fs,

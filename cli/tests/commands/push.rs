@@ -1,4 +1,4 @@
-//! Metrics of runs without scraping: pushed to a real Pushgateway, and written to a real Prometheus.
+//! Metrics of runs without scraping: written to a real Prometheus.
 
 use std::{
     fs,
@@ -71,39 +71,6 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// How many cases passed, as a text of metrics says.
-fn passed(text: &str) -> Option<f64> {
-    let of_cases = |line: &&str| line.starts_with("claimcheck_case_result_total{") && line.contains("passed");
-    text.lines().find(of_cases)?.rsplit(' ').next()?.parse().ok()
-}
-
-#[test]
-#[ignore = "requires prometheus"]
-fn a_pushgateway_keeps_the_last_run_or_forgets_it() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let gateway = Server::start("prometheus-pushgateway", folder.path(), &[]);
-    let url = format!("http://{}", gateway.address);
-    for _ in 0..2 {
-        let output = run(folder.path(), &["--push-gateway", &url]);
-        assert!(output.status.success(), "{}", stderr(&output));
-    }
-    let text =
-        gateway.until("it has the run", "/metrics", |text| text.contains("claimcheck_case_result_total"));
-    let groups = text.lines().filter(|line| line.starts_with("claimcheck_build_info{"));
-    assert_eq!(groups.count(), 1, "the second run took the place of the first");
-    assert!(passed(&text) > Some(0.0), "{text}");
-    for label in
-        ["cluster_kind=\"embedded\"", "driver=\"claimcheck.csi.dev\"", "job=\"claimcheck\"", "instance=\""]
-    {
-        let has = |line: &str| line.starts_with("claimcheck_case_result_total{") && line.contains(label);
-        assert!(text.lines().any(has), "{label}");
-    }
-    let output = run(folder.path(), &["--push-gateway", &url, "--push-gateway-delete"]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    let (_, text) = get(&gateway.address, "/metrics").expect("it answers");
-    assert!(!text.contains("claimcheck_"), "{text}");
-}
-
 #[test]
 #[ignore = "requires prometheus"]
 fn prometheus_accepts_remote_writes() {
@@ -126,6 +93,13 @@ fn prometheus_accepts_remote_writes() {
     let cases = query("claimcheck_case_result_total{job=\"claimcheck\",result=\"passed\"}");
     assert!(cases.len() == 1 && value(&cases[0]) > Some(0.0), "{cases:?}");
     assert!(!query("claimcheck_build_info{cluster_kind=\"embedded\"}").is_empty());
+    // A metric without labels of the run gets them.
+    assert!(
+        !query(
+            "claimcheck_case_duration_seconds_count{cluster_kind=\"embedded\",driver=\"claimcheck.csi.dev\"}"
+        )
+        .is_empty()
+    );
     // A histogram is one only with all of its series.
     let quantile = "histogram_quantile(0.5,sum%20by(le)(claimcheck_phase_duration_seconds_bucket{phase=\"provision\",result=\"ok\"}))";
     let quantile = query(quantile);
@@ -137,11 +111,11 @@ fn prometheus_accepts_remote_writes() {
 fn an_unreachable_target_is_reported_and_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let nowhere = free_address();
-    let output = run(folder.path(), &["--push-gateway", &format!("http://ann:secret@{nowhere}")]);
+    let output = run(folder.path(), &["--remote-write", &format!("http://ann:secret@{nowhere}")]);
     let printed = stderr(&output);
     assert!(output.status.success(), "{printed}");
     assert!(
-        printed.contains(&format!("--push-gateway http://{nowhere}/"))
+        printed.contains(&format!("--remote-write http://{nowhere}/"))
             && printed.contains("cannot be reached"),
         "{printed}"
     );

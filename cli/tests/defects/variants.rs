@@ -203,7 +203,7 @@ fn page() -> String {
         let (name, effect) = (variant.name(), cell(&variant.effect()));
         // Links within the specification.
         let sentence = permit.sentence.replace("](#", &format!("]({SPECIFICATION}#"));
-        let (section, sentence) = (permit.section, cell(&sentence));
+        let (section, sentence) = (&permit.section, cell(&sentence));
         writeln!(page, "| `{name}` | {effect} | {section}: \"{sentence}\" |").unwrap();
     }
     write!(page, "\n{} variants.\n", Variant::all().len()).unwrap();

@@ -9,7 +9,7 @@ use crate::{
 
 /// The manifests, which the planner's tests read, too.
 const MANIFESTS: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../harness/cluster/src/deployment/hostpath.yaml");
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../harness/vendor/src/deployment/hostpath.yaml");
 /// Images by the name of their program.
 const PROGRAMS: [&str; 7] = [
     "hostpathplugin",

@@ -13,9 +13,9 @@ use crate::workspace;
 const FLOORS: [&[&str]; 9] = [
     &["model", "files", "kind", "needs"],
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
-    &["controllers", "node", "driver", "saboteur", "stock"],
+    &["controllers", "node", "driver", "saboteur", "stock", "node-phases"],
     &["timeline", "telemetry", "conformance", "deploy"],
-    &["report", "component", "monitor"],
+    &["report", "component", "monitor", "monitor-install", "vendor"],
     &["cluster"],
     &["harness"],
     &["suites"],
@@ -41,9 +41,12 @@ const NARROW: [(&str, &[&str]); 8] = [
     ("conformance", &["engine", "model", "csi", "observe", "files"]),
 ];
 /// Crates that change often, with all that may depend on them, also through others: an edit compiles no more than these.
-const WIDE: [(&str, &[&str]); 1] = [
+const WIDE: [(&str, &[&str]); 3] = [
     // A run has outputs; components, clusters, the monitor and the cases do not know of them.
     ("report", &["run", "cli"]),
+    // The monitor of clusters in use can be removed: no run needs it.
+    ("monitor", &["cli"]),
+    ("monitor-install", &["cli"]),
 ];
 
 /// The packages of the workspace, as cargo describes them.

@@ -20,9 +20,7 @@ mod capabilities;
 mod cluster;
 mod component_faults;
 mod component_logs;
-mod deployment;
 mod disruption;
-mod driver_command;
 mod embedded;
 mod existing;
 pub mod faults;
@@ -33,7 +31,6 @@ mod properties;
 mod reachable_nodes;
 mod real_nodes;
 mod secrets;
-mod sidecars;
 pub mod usage;
 
 pub use additional_driver::{AdditionalDriver, DeployError, DriverLease};
@@ -45,14 +42,7 @@ pub use capabilities::{
 pub use claimcheck_driver::host::{LOOP_HOLDER_ENV, LoopHolder};
 pub use cluster::{ApiServer, Cluster};
 pub use component_logs::redact_logs;
-pub use deployment::{
-    DeploymentError, DeploymentObjects, DeploymentOptions, DeploymentSidecar, DeploymentSidecarError,
-    DriverDeployment, ImageError, ImageRootfs, ImageRootfsError, MissingSecret,
-    PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
-    Unsupported as UnsupportedInDeployment,
-};
 pub use disruption::{DisruptError, Disruption, Victim};
-pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
 pub use embedded::control_plane::{Api, ControlPlaneError};
 pub use embedded::orphaned_loop_devices::{
     OrphanedLoopDevice, OrphanedLoopDevicesError, detach_orphaned_loop_devices,
@@ -75,7 +65,3 @@ pub use real_nodes::components::InstallComponentsError;
 pub use real_nodes::controllers::Components;
 pub use real_nodes::{ClassChoice, RealError};
 pub use secrets::without_secrets;
-pub use sidecars::{
-    AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
-    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StockSidecars, StockSidecarsError,
-};

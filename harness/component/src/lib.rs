@@ -17,6 +17,7 @@ mod liveness;
 pub mod logging;
 mod metered;
 mod meters;
+mod observe;
 mod registrar;
 mod requests;
 mod scope;
@@ -42,6 +43,7 @@ pub use endpoint::{HttpEndpoint, InvalidEndpoint};
 pub use go::normal;
 pub use liveness::LivenessArgs;
 pub use metered::{DriverArgs, HttpArgs, NodeArgs};
+pub use observe::ObserveArgs;
 pub use registrar::RegistrarArgs;
 pub use tap::TapArgs;
 
@@ -58,7 +60,7 @@ pub enum Component {
     /// Run the built-in storage controllers: some by name, or all
     Controller(Box<ControllerArgs>),
     /// Watch a node's mount table and record when volumes of any driver are staged and published
-    Observe(claimcheck_observe::Args),
+    Observe(ObserveArgs),
     /// Run a CSI proxy that records every RPC to a driver
     Tap(TapArgs),
     /// Register a CSI driver with the kubelet, like node-driver-registrar
@@ -116,12 +118,7 @@ impl Component {
             Self::Driver(args) => block_on(args.run()),
             Self::Node(args) => block_on(args.run()),
             Self::Controller(args) => block_on(args.run()),
-            Self::Observe(args) => block_on(async {
-                let ended = termination()?.cancelled_owned();
-                claimcheck_observe::run(args, ended)
-                    .await
-                    .context("the node's mount table cannot be observed")
-            }),
+            Self::Observe(args) => block_on(args.run()),
             Self::Tap(args) => block_on(args.run()),
             Self::Registrar(args) => block_on(args.run()),
             Self::Liveness(args) => block_on(args.run()),

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{CaseId, CaseResult};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::summary::{CaseLine, CaseWarning};
 
 /// The failures of a run with one cause.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cause {
     /// The violated sentence, or what else the failures have in common.
     pub cause: String,

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::CaseResult;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 
 /// How far a run got: in `summary.json` the keys `state` and `reason`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case", from = "Stored")]
+#[schemars(!from)]
 pub enum State {
     /// It tested nothing, because it could not start.
     NotStarted {

@@ -1,6 +1,7 @@
 //! The verdict of a soak test: has anything grown that should be constant? The first third is warm-up: caches and the
 //! API server's history fill to their bounds.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::load::LoadSample;
@@ -10,7 +11,7 @@ use super::quantiles::quantile;
 const ENOUGH: usize = 9;
 
 /// A quantity in the middle of a load and at its end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
     /// The quantity.
     pub of: Grows,
@@ -23,7 +24,7 @@ pub struct Growth {
 }
 
 /// Quantities that should be constant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grows {
     /// Proportional memory of all processes, bytes.

@@ -109,8 +109,8 @@ impl Reporter {
 
     /// Also pushes the metrics to these targets, every few seconds and at the end.
     #[must_use]
-    pub fn pushing(mut self, options: PushOptions) -> Self {
-        self.setup.push = Some(options);
+    pub fn pushing(mut self, options: Option<PushOptions>) -> Self {
+        self.setup.push = options;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The load's part of a summary. Its memory is bounded, independent of the duration of the load.
 
 use claimcheck_model::{LoadEvent, LoadPlan, RpcSummary, Usage, VolumeStep};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::growth::{Growth, growth};
@@ -12,7 +13,7 @@ const ERRORS: usize = 100;
 const SAMPLES: usize = 64;
 
 /// The result of a load.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSummary {
     /// The number of volumes requested, one claim each.
     pub volumes: u64,
@@ -63,7 +64,7 @@ pub struct LoadSummary {
 }
 
 /// The cost of the storage controllers and sidecars.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ControllersCost {
     /// CPU time during the load, seconds.
     pub cpu_s: f64,
@@ -74,7 +75,7 @@ pub struct ControllersCost {
 }
 
 /// The cost of one volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PerVolume {
     /// CPU time, seconds.
     pub cpu_s: f64,
@@ -85,7 +86,7 @@ pub struct PerVolume {
 }
 
 /// Failed volumes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadError {
     /// The claims.
     pub claims: Vec<String>,
@@ -95,7 +96,7 @@ pub struct LoadError {
 }
 
 /// The resource usage of a load at one time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadSample {
     /// Since it began.
     pub at_s: f64,

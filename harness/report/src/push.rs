@@ -1,4 +1,4 @@
-//! The metrics of a run, pushed to a gateway or remote write endpoint (`--push-gateway`, `--remote-write`).
+//! The metrics of a run, pushed to a remote write endpoint (`--remote-write`).
 
 use claimcheck_telemetry::metrics::push::Push;
 
@@ -7,14 +7,14 @@ use super::outputs::{Closing, Output, Setup, Sink, Started, started};
 pub(crate) const OUTPUT: Output = Output { file: None, start };
 
 fn start(setup: &Setup) -> Started {
-    let push = setup.push.as_ref().and_then(|options| Push::start(options, &setup.metrics));
+    let push = setup.push.as_ref().map(|options| Push::start(options, &setup.metrics));
     push.map_or(Ok(None), started)
 }
 
 impl Sink for Push {
     fn close(self: Box<Self>) -> Closing {
         Box::pin(async {
-            for error in self.finish().await {
+            if let Err(error) = self.finish().await {
                 // A failed push of metrics does not change the result of the run.
                 tracing::error!("{error}");
             }

@@ -2,10 +2,11 @@
 //! sample that at least this share of the samples do not exceed (nearest rank). It is always one of the samples.
 
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A distribution, in seconds, with the same keys as kube-burner.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
     /// The measured part: `total`, `driver` or `overhead`.
     #[serde(rename = "quantileName")]

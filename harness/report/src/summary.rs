@@ -7,6 +7,7 @@ use claimcheck_model::{
     LoadEvent, Outcome, Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind, Unserved,
     read_environment,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::capabilities;
@@ -22,7 +23,7 @@ use crate::slo::Judgement;
 const SCHEMA: u32 = 4;
 
 /// The result of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// The version of this schema.
     pub version: u32,
@@ -85,7 +86,7 @@ pub struct Summary {
 }
 
 /// How many cases ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseCounts {
     /// Passed.
     pub passed: u64,
@@ -96,7 +97,7 @@ pub struct CaseCounts {
 }
 
 /// One case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseLine {
     /// Which.
     #[serde(flatten)]
@@ -109,7 +110,7 @@ pub struct CaseLine {
 }
 
 /// A warning: permitted behaviour that readers of the report should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseWarning {
     /// The case that observed it.
     #[serde(flatten)]
@@ -119,7 +120,7 @@ pub struct CaseWarning {
 }
 
 /// Phases that have no duration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unfinished {
     /// They began and never ended.
     pub aborted: u64,
@@ -128,7 +129,7 @@ pub struct Unfinished {
 }
 
 /// The number of unexpected exits of a component, and the last exit status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Restarts {
     /// How often.
     pub times: u64,
@@ -142,7 +143,7 @@ pub struct Restarts {
 }
 
 /// CSI calls of one method.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallCounts {
     /// All.
     pub calls: u64,

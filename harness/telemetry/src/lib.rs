@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Event ─┬─> metrics  the registry of a run ─┬─> serve  /metrics while it lasts
-//!        │                                   └─> push   Pushgateway, remote write
+//!        │                                   └─> push   remote write
 //!        └─> trace    spans of each volume ────> a collector (OTLP over HTTP)
 //! ```
 //!

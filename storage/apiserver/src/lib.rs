@@ -55,7 +55,6 @@ mod openapi;
 mod pretty;
 mod protobuf;
 mod quantity;
-mod quote;
 mod request;
 mod resources;
 mod response;

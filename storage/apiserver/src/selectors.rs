@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::admission::labels;
-use crate::quote::quote;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::store::Object;
@@ -114,9 +113,8 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldRequirement>
                 }
                 None => {
                     let known = "only \"metadata.name\", \"metadata.namespace\"";
-                    let name = quote(name);
                     return Err(Status::bad_request(format!(
-                        "{name} is not a known field selector: {known}"
+                        "{name:?} is not a known field selector: {known}"
                     )));
                 }
             },
@@ -233,7 +231,7 @@ impl<'a> Parser<'a> {
         }
         let faults = labels::key_faults(key);
         if !faults.is_empty() {
-            return Err(format!("<nil>: Invalid value: {}: {}", quote(key), faults.join("; ")));
+            return Err(format!("<nil>: Invalid value: {key:?}: {}", faults.join("; ")));
         }
         let key = key.to_owned();
         if negated {
@@ -250,9 +248,8 @@ impl<'a> Parser<'a> {
             operator @ (">" | "<") => {
                 let value = self.value()?;
                 let bound = value.parse().map_err(|_| {
-                    let value = quote(&value);
                     format!(
-                        "values[0]: Invalid value: {value}: for 'Gt', 'Lt' operators, the value must be an integer"
+                        "values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"
                     )
                 })?;
                 if operator == ">" { Test::Above(bound) } else { Test::Below(bound) }
@@ -323,8 +320,7 @@ fn check_values(key: &str, values: &[String]) -> Result<(), String> {
     let faults = sorted.into_iter().enumerate().flat_map(|(index, value)| {
         let faults = labels::value_faults(value);
         let why = faults.join("; ");
-        (!faults.is_empty())
-            .then(|| format!("values[{index}][{key}]: Invalid value: {}: {why}", quote(value)))
+        (!faults.is_empty()).then(|| format!("values[{index}][{key}]: Invalid value: {value:?}: {why}"))
     });
     let faults: Vec<String> = faults.collect();
     match &faults[..] {

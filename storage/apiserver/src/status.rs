@@ -8,10 +8,8 @@ use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value, json};
 
-use crate::quote::quote;
-use crate::resources::{Resource, Storage};
+use crate::resources::Resource;
 use crate::response::{self, Answer, Encoding};
-use crate::store::Key;
 
 /// Why a request failed. Boxed, since it is part of every handler's `Result`.
 #[derive(Debug)]
@@ -141,12 +139,6 @@ impl Status {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
     }
 
-    /// 406: the client accepts none of the `types` of the route, in the words of go-restful (curly.go `detectRoute`).
-    pub fn no_route_produces(types: &[&str]) -> Self {
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {}", types.join(", "));
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, Some(json!({})))
-    }
-
     /// 406: the object has not the requested form.
     pub fn not_convertible(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
@@ -183,15 +175,10 @@ impl Status {
         Self::conflict(&resource.qualified_kind(), resource.strategy_group(), resource.kind, name, why)
     }
 
-    /// 409: an update is about an object with the uid `given`, which the stored one has not
-    /// (`NewInvalidObjError` in apiserver pkg/storage/errors.go).
-    pub fn other_uid(resource: &Resource, key: &Key, given: &str, stored: &str) -> Self {
-        let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
-             failed: UID in precondition: {given}, UID in object meta: {stored}",
-            storage_key(resource, key)
-        );
-        Self::conflict_on(resource, &key.name, &why)
+    /// 409: an update is about an object with the uid `given`, which the stored one has not.
+    pub fn other_uid(resource: &Resource, name: &str, given: &str, stored: &str) -> Self {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {stored}");
+        Self::conflict_on(resource, name, &why)
     }
 
     /// 409: the operation conflicts with the state of the object.
@@ -384,21 +371,6 @@ impl Status {
     }
 }
 
-/// The key of an object in etcd.
-fn storage_key(resource: &Resource, key: &Key) -> String {
-    let folder = match resource.storage {
-        Storage::Nodes => "minions".to_owned(),
-        Storage::Services => "services/specs".to_owned(),
-        // Kinds of CustomResourceDefinitions, and these themselves, are in a folder of their group.
-        _ if !resource.has_protobuf() || resource.storage == Storage::Definitions => {
-            format!("{}/{}", resource.group, resource.plural)
-        }
-        _ => resource.plural.to_owned(),
-    };
-    let namespace = if key.namespace.is_empty() { String::new() } else { format!("{}/", key.namespace) };
-    format!("/registry/{folder}/{namespace}{}", key.name)
-}
-
 fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
     let mut map = Map::new();
     if let Some(name) = name {
@@ -413,12 +385,11 @@ fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
     Value::Object(map)
 }
 
-/// A value in a message: strings in Go's quotes, all others as JSON.
+/// A value in a message: strings in quotes, all others as JSON.
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => quote(text),
-        // Go's encoder of JSON escapes what has a meaning in HTML.
-        other => other.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"),
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
     }
 }
 
@@ -606,11 +577,5 @@ mod tests {
         let status = Status::invalid_patch("{}", "no").to_value();
         assert_eq!(status["message"], " \"\" is invalid: patch: Invalid value: \"{}\": no");
         assert_eq!(status["details"].as_object().map(Map::len), Some(1), "only causes: {status}");
-        let status = Status::no_route_produces(&["application/json", "application/yaml"]).to_value();
-        assert_eq!(
-            status["message"],
-            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"
-        );
-        assert_eq!((&status["details"], &status["code"]), (&json!({}), &json!(406)));
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::handlers::metadata_of;
-use crate::resources::{BUILT_IN_SCALE, CREATED, Column, Resource, SCALE};
+use crate::resources::{CREATED, Column, Resource, columns_of};
 
 /// The format of a table of one resource.
 pub struct Table {
@@ -43,7 +43,7 @@ impl Table {
 
     /// The table of one `Scale` of an object of this resource.
     pub fn render_scale(&self, scale: &Value) -> Value {
-        let columns = if self.resource.custom.is_some() { SCALE } else { BUILT_IN_SCALE };
+        let columns = columns_of("Scale");
         let cells: Vec<Value> = columns.iter().map(|column| column.cell.of(scale)).collect();
         let object = match self.include {
             Include::Nothing => Value::Null,

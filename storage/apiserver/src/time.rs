@@ -2,8 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::quote::quote;
-
 /// The present time.
 pub fn now() -> String {
     format(Timestamp::now())
@@ -30,49 +28,6 @@ pub fn seconds_since(start: &str) -> Option<i64> {
 pub fn canonical(text: &str, micro: bool) -> Option<String> {
     let moment: Timestamp = text.parse().ok()?;
     Some(if micro { moment.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string() } else { format(moment) })
-}
-
-/// The message of Go's `time.Parse` about a text that is no time, in RFC 3339 or with microseconds.
-pub fn parse_error(text: &str, micro: bool) -> String {
-    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let parts = [
-        ("2006", 4),
-        ("-", 0),
-        ("01", 2),
-        ("-", 0),
-        ("02", 2),
-        ("T", 0),
-        ("15", 2),
-        (":", 0),
-        ("04", 2),
-        (":", 0),
-        ("05", 2),
-        (".000000", 7),
-        ("Z07:00", 1),
-    ];
-    let mut rest = text;
-    let mut wrong = "Z07:00";
-    for (part, digits) in parts.into_iter().filter(|(part, _)| micro || *part != ".000000") {
-        let taken = match digits {
-            0 => rest.strip_prefix(part),
-            7 => rest.strip_prefix('.').and_then(|rest| after_digits(rest, 6)),
-            1 => rest.strip_prefix('Z'),
-            digits => after_digits(rest, digits),
-        };
-        match taken {
-            Some(after) => rest = after,
-            None => {
-                wrong = part;
-                break;
-            }
-        }
-    }
-    format!("parsing time {} as \"{layout}\": cannot parse {} as \"{wrong}\"", quote(text), quote(rest))
-}
-
-fn after_digits(text: &str, count: usize) -> Option<&str> {
-    let (digits, rest) = text.split_at_checked(count)?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(rest)
 }
 
 fn format(moment: Timestamp) -> String {
@@ -105,20 +60,6 @@ pub fn human(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_that_are_no_times_have_gos_message() {
-        let table = [
-            ("yesterday", false, "\"yesterday\" as \"2006\""),
-            ("2020-01-01", true, "\"\" as \"T\""),
-            ("2020-01-01T00:00:00", false, "\"\" as \"Z07:00\""),
-            ("2020-01-01T00:00:00Z", true, "\"Z\" as \".000000\""),
-        ];
-        for (text, micro, expected) in table {
-            let message = parse_error(text, micro);
-            assert!(message.ends_with(&format!("cannot parse {expected}")), "{message}");
-        }
-    }
 
     #[test]
     fn ages_read_like_kubectl() {

@@ -1,10 +1,10 @@
 //! The event loop that all controllers share: changes wake keys, keys are planned, actions executed.
 //!
 //! ```text
-//! Change ──wakes──> Queue ──key──> plan(key, &World, now) ──actions──> act ──> API server, driver
-//!                     ^                    ^                             │
-//!                     │                    └──── something written ──────┤
-//!                     └── backoff, or Plan::again; all keys every 10 min ┘
+//! Change ──map_to_keys──> Queue ──key──> plan(key, &World, now) ──actions──> act ──> API server, driver
+//!                           ^                    ^                             │
+//!                           │                    └──── something written ──────┤
+//!                           └── backoff, or requeue_after; all keys every 10 min ┘
 //! ```
 //!
 //! A plan contains only what the current state permits to be decided, usually one write per object; after a

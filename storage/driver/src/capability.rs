@@ -6,11 +6,13 @@ use claimcheck_csi::v1::{
     controller_service_capability::rpc::Type as ControllerType,
     node_service_capability::rpc::Type as NodeType,
 };
+use serde::Deserialize;
 use tonic::Status;
 
 /// A capability of the CSI specification that the driver declares unless it is disabled. A capability that both
 /// services declare is disabled in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Capability {
     /// CreateVolume and DeleteVolume.
     CreateDeleteVolume,
@@ -62,8 +64,10 @@ pub enum Capability {
     CloneVolume,
     /// Snapshots of several volumes at one point in time. Without it the driver does not declare
     /// `GROUP_CONTROLLER_SERVICE` either.
+    #[serde(rename = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")]
     GroupSnapshot,
     /// Allocated blocks of a snapshot and changed blocks between two. A service, not an RPC.
+    #[serde(rename = "SNAPSHOT_METADATA_SERVICE")]
     SnapshotMetadata,
 }
 

@@ -17,14 +17,4 @@ pub struct Args {
     /// Serve the node's clock (GET /clock) and a health check (GET /healthz) on this address
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// Measure stage, publish, start, unpublish and unstage of the node's volumes and serve them (GET /metrics) on this
-    /// address. Watches the node's pods and the Node, and reads PersistentVolumes and CSIDrivers
-    #[arg(long, value_name = "ADDRESS")]
-    pub metrics: Option<SocketAddr>,
-    /// The namespace of the monitor's canary: phases of claims there have source="canary"
-    #[arg(long, value_name = "NAME", default_value = "claimcheck-canary", requires = "metrics")]
-    pub canary_namespace: String,
-    /// Path of the kubeconfig for --metrics [default: KUBECONFIG, ~/.kube/config or the pod's service account]
-    #[arg(long, value_name = "FILE", requires = "metrics")]
-    pub kubeconfig: Option<PathBuf>,
 }

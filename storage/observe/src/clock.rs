@@ -1,7 +1,7 @@
 //! The node's time, for comparison with other clocks: `GET /clock`, plain HTTP.
 //!
 //! The harness sends the request through the API server's pod proxy; two readings of its own clock around the
-//! response bound the difference of the clocks. The same server serves the metrics of `--metrics`.
+//! response bound the difference of the clocks. The phases of a node (`harness/monitor/phases`) are served in the same way.
 
 use std::{
     convert::Infallible,
@@ -20,8 +20,6 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::phases::Series;
-
 /// The path of the clock.
 pub const CLOCK_PATH: &str = "/clock";
 
@@ -37,7 +35,10 @@ pub struct ServeError {
 
 /// Listens on the address of this flag. The unspecified address (`[::]`) includes those of IPv4, and is limited to
 /// them on a machine without IPv6.
-pub(crate) async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
+///
+/// # Errors
+/// The address is not available.
+pub async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ServeError> {
     let bound = match TcpListener::bind(address).await {
         Err(error) if is_all_of_ipv6(address) && error.kind() != io::ErrorKind::AddrInUse => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
@@ -52,7 +53,7 @@ fn is_all_of_ipv6(address: SocketAddr) -> bool {
 }
 
 /// Serves these answers forever.
-pub(crate) async fn serve<A>(listener: TcpListener, answer: A) -> Infallible
+pub async fn serve<A>(listener: TcpListener, answer: A) -> Infallible
 where
     A: Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
@@ -96,35 +97,8 @@ pub(crate) fn clock(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     respond(status, text)
 }
 
-/// The pages of `--metrics`.
-pub(crate) fn metrics(request: &Request<Incoming>, series: &Series) -> Response<Full<Bytes>> {
-    const JSON: &str = "/unused.json";
-    let (status, text) = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/metrics") => (StatusCode::OK, series.text()),
-        (&Method::GET, JSON) => (StatusCode::OK, series.leftovers()),
-        (&Method::GET, "/healthz") => (StatusCode::OK, "ok".to_owned()),
-        (&Method::GET, "/readyz") if series.is_synced() => (StatusCode::OK, "ok".to_owned()),
-        (&Method::GET, "/readyz") => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the pods and the Node were not listed yet\n".to_owned())
-        }
-        (_, "/metrics" | JSON | "/healthz" | "/readyz") => {
-            (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned())
-        }
-        _ => (
-            StatusCode::NOT_FOUND,
-            "the metrics are at /metrics, mounts without pods at /unused.json\n".to_owned(),
-        ),
-    };
-    let mut response = respond(status, text);
-    let format = header::HeaderValue::from_static(match (status, request.uri().path()) {
-        (StatusCode::OK, JSON) => "application/json",
-        _ => "text/plain; version=0.0.4; charset=utf-8",
-    });
-    response.headers_mut().insert(header::CONTENT_TYPE, format);
-    response
-}
-
-fn respond(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+/// A response that no cache keeps.
+pub fn respond(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     // An answer of a moment ago would be a wrong one.
@@ -161,27 +135,6 @@ mod tests {
         assert!(get(address, "GET /else").await.starts_with("HTTP/1.1 404"));
         let taken = bind(address, "--listen").await.unwrap_err();
         assert!(taken.to_string().contains("--listen"), "{taken}");
-    }
-
-    #[tokio::test]
-    async fn metrics_are_served_in_the_format_of_prometheus() {
-        let listener = bind("127.0.0.1:0".parse().unwrap(), "--metrics").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let series = Series::new("canary");
-        let serving = serve(listener, move |request: &Request<Incoming>| metrics(request, &series));
-        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serving));
-        let answer = get(address, "GET /metrics").await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
-        assert!(answer.contains("\nprocess_resident_memory_bytes "), "{answer}");
-        let answer = get(address, "GET /unused.json").await;
-        assert!(answer.contains("content-type: application/json") && answer.ends_with("\r\n[]"), "{answer}");
-        assert!(get(address, "GET /healthz").await.starts_with("HTTP/1.1 200"));
-        assert!(get(address, "GET /readyz").await.starts_with("HTTP/1.1 503"));
-        assert!(get(address, "POST /metrics").await.starts_with("HTTP/1.1 405"));
-        assert!(get(address, "GET /clock").await.starts_with("HTTP/1.1 404"));
-        let taken = bind(address, "--metrics").await.unwrap_err();
-        assert!(taken.to_string().contains("--metrics"), "{taken}");
     }
 
     #[tokio::test]

@@ -20,22 +20,21 @@
 //! finds several changes, which have the time of the last one: unmounts are then up to five seconds late, and before Linux
 //! 6.8 mounts, too. See [`watch`].
 //!
-//! With `--metrics` it measures the phases of its node's volumes itself, for clusters in use: see [`phases`].
+//! `harness/monitor/phases` measures the phases of a node from these records, for clusters in use.
 //!
-//! Start with [`watch`]; [`Table`], [`Mounts`](mountinfo::Mounts) and [`phases::NodePhases`] are the pure parts.
+//! Start with [`watch`]; [`Table`] and [`Mounts`](mountinfo::Mounts) are the pure parts.
 
 mod args;
 mod clock;
 pub mod mountinfo;
 mod pace;
-pub mod phases;
 mod record;
 mod run;
 mod table;
 mod watch;
 
 pub use args::Args;
-pub use clock::{CLOCK_PATH, ServeError};
+pub use clock::{CLOCK_PATH, ServeError, bind, respond, serve};
 pub use record::{Change, Record};
 pub use run::{RunError, run};
 pub use table::{Move, Table};

@@ -1,21 +1,13 @@
-//! The component: the watch, its records on standard output, the clock, and with `--metrics` the phases.
+//! The component: the watch, its records on standard output, and the clock.
 
 use std::{convert::Infallible, io};
 
-use http::Request;
-use hyper::body::Incoming;
-use kube::Client;
 use tokio::{
     io::AsyncWriteExt,
-    net::TcpListener,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
 
-use crate::{
-    Args, Record, ServeError, WatchError, clock,
-    phases::{ApiError, Series, api_client, follow},
-    watch,
-};
+use crate::{Args, Record, ServeError, WatchError, clock, watch};
 
 /// Errors that end the component.
 #[derive(Debug, thiserror::Error)]
@@ -23,12 +15,9 @@ pub enum RunError {
     /// The mount table cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The clock, or the metrics, cannot be served.
+    /// The clock cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// `--metrics` has no API server.
-    #[error(transparent)]
-    Api(#[from] ApiError),
     /// The thread cannot be created.
     #[error("cannot start the watch thread")]
     Thread(#[source] io::Error),
@@ -37,25 +26,20 @@ pub enum RunError {
     Write(#[source] io::Error),
 }
 
-/// Observes until `stop` resolves.
+/// Observes until `stop` resolves. Copies of the records are sent to their user, if there is one, which runs as long.
 ///
 /// # Errors
 /// See [`RunError`].
-pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+pub async fn run(
+    args: Args,
+    user: Option<(UnboundedSender<Record>, impl Future<Output = Infallible>)>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     let clock = match args.listen {
         Some(address) => Some(clock::bind(address, "--listen").await?),
         None => None,
     };
-    let (copies, metrics) = match args.metrics {
-        Some(address) => {
-            let client = api_client(args.kubeconfig.as_deref()).await?;
-            let listener = clock::bind(address, "--metrics").await?;
-            let (copies, records) = unbounded_channel();
-            let series = Series::new(&args.canary_namespace);
-            (Some(copies), Some(Metrics { listener, client, node: args.node_name.clone(), records, series }))
-        }
-        None => (None, None),
-    };
+    let (copies, user) = user.unzip();
     // The watch never waits for a reader: times would be late.
     let (sender, records) = unbounded_channel();
     // Its thread ends when `_watching` is dropped.
@@ -67,9 +51,9 @@ pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunEr
             None => std::future::pending().await,
         }
     };
-    let metrics = async {
-        match metrics {
-            Some(metrics) => metrics.run().await,
+    let user = async {
+        match user {
+            Some(user) => user.await,
             None => std::future::pending().await,
         }
     };
@@ -77,30 +61,8 @@ pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunEr
         watched = watching => Ok(watched.map_err(|error| RunError::Thread(error.into()))??),
         written = write(records, copies) => written.map_err(RunError::Write),
         never = clock => match never {},
-        never = metrics => match never {},
+        never = user => match never {},
         () = stop => Ok(()),
-    }
-}
-
-/// The phases of the node, and where they are served.
-struct Metrics {
-    listener: TcpListener,
-    client: Client,
-    node: String,
-    records: UnboundedReceiver<Record>,
-    series: Series,
-}
-
-impl Metrics {
-    /// Measures and serves forever.
-    async fn run(self) -> Infallible {
-        let served = self.series.clone();
-        let pages = move |request: &Request<Incoming>| clock::metrics(request, &served);
-        let (never, ()) = tokio::join!(
-            clock::serve(self.listener, pages),
-            follow(self.client, &self.node, self.records, &self.series)
-        );
-        never
     }
 }
 

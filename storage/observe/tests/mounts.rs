@@ -69,9 +69,6 @@ impl Namespace {
             mountinfo: PathBuf::from(format!("/proc/{}/mountinfo", self.shell.id())),
             kubelet_dir: self.kubelet_dir.path().canonicalize().unwrap(),
             listen: None,
-            metrics: None,
-            canary_namespace: "claimcheck-canary".into(),
-            kubeconfig: None,
         }
     }
 }

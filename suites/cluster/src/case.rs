@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use claimcheck_engine::{Need as _, Schedule};
 use claimcheck_model::CaseId;
 use futures::future::BoxFuture;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -37,7 +38,7 @@ pub struct Case {
 }
 
 /// What `claimcheck list` prints about a case in addition to its requirements.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Details {
     /// The upstream suite.
     pub upstream: &'static str,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_cluster::{AbsentSidecars, ClusterCapabilities, SupportedCalls};
+use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
 use claimcheck_model::Capability;
+use claimcheck_vendor::AbsentSidecars;
 
 use crate::{case::FsType, pod_security::PodSecurity};
 

@@ -1,7 +1,7 @@
 //! What a case requires, and the skip reason if the environment does not meet it.
 
-use claimcheck_cluster::AbsentSidecars;
 use claimcheck_model::Capability;
+use claimcheck_vendor::AbsentSidecars;
 
 use crate::{
     case::{FsType, Provisioning},

@@ -20,7 +20,19 @@ pub type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 pub type Run = fn(Arc<Fixture>) -> Running;
 
 /// The access type of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// As a mounted file system.
@@ -182,7 +194,7 @@ pub struct Case {
 pub type Planned = claimcheck_engine::Planned<Case>;
 
 /// What `claimcheck csi --list` prints about a case in addition to its requirements.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Details {
     /// The section of the CSI specification.
     pub rule: &'static str,

@@ -6,13 +6,14 @@
 
 use std::{collections::BTreeMap, fmt, ops::Deref, sync::LazyLock};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The specification.
 const DOCUMENT: &str = "https://github.com/container-storage-interface/spec/blob/v1.12.0/spec.md";
 
 /// How strongly a rule binds a driver (RFC 2119).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Strength {
     /// MUST, SHALL or REQUIRED: a violation fails the case.

@@ -22,6 +22,6 @@ mod schedule;
 pub use attempt::{Skip, Stopped, bounded, skip};
 pub use case::{Case, Need};
 pub use findings::{Difference, Draft, Expected, Level};
-pub use listed::Listed;
+pub use listed::{CaseList, Listed};
 pub use plan::{NoMatch, Planned, fail_once, plan};
 pub use schedule::{Phase, Schedule, phases};

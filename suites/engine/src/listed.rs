@@ -1,6 +1,7 @@
 //! A planned case in the lists that `claimcheck list` and `claimcheck csi --list` print.
 
 use claimcheck_model::CaseId;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -8,8 +9,27 @@ use crate::{
     plan::Planned,
 };
 
+/// The version of the schema of lists in JSON. Fields may be added under the same version.
+const SCHEMA: u32 = 1;
+
+/// What the lists print in JSON.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct CaseList<D> {
+    /// The version of this schema.
+    pub version: u32,
+    /// The cases, in the order in which they would run.
+    pub cases: Vec<Listed<D>>,
+}
+
+impl<D> CaseList<D> {
+    /// A list of these cases.
+    pub fn new(cases: Vec<Listed<D>>) -> Self {
+        Self { version: SCHEMA, cases }
+    }
+}
+
 /// An entry of a list of cases, with details that the catalogue adds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Listed<D> {
     /// The name of the case.
     pub case: CaseId,
@@ -37,7 +57,7 @@ mod tests {
 
     #[test]
     fn details_are_fields_between_name_and_requirements() {
-        #[derive(Serialize)]
+        #[derive(Serialize, JsonSchema)]
         struct Details {
             upstream: &'static str,
         }

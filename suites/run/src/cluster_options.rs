@@ -3,10 +3,10 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use claimcheck_cluster::DriverCommand;
 use claimcheck_kind::{Controllers, KindOptions};
 use claimcheck_model::ClusterKind;
 use claimcheck_suites::testdriver::{Class, TestDriver};
+use claimcheck_vendor::DriverCommand;
 use clap::{Args, ValueEnum};
 
 use crate::component_args::ComponentArgs;
@@ -196,9 +196,7 @@ pub enum ClusterArgsError {
     )]
     DisruptsOthers,
     /// On an existing cluster, images cannot be loaded onto the nodes.
-    #[error(
-        "--install needs --image NAME: a claimcheck image (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
-    )]
+    #[error("--install needs --image NAME: a claimcheck image (ci/Dockerfile) that the nodes can pull")]
     NoImage,
     /// kind does not accept the name.
     #[error(transparent)]
@@ -232,10 +230,10 @@ pub enum ClusterArgsError {
     NoWorkload,
     /// The manifests cannot be used.
     #[error(transparent)]
-    Deployment(#[from] claimcheck_cluster::DeploymentError),
+    Deployment(#[from] claimcheck_vendor::DeploymentError),
     /// The options of stock sidecars cannot be used.
     #[error(transparent)]
-    Sidecars(#[from] claimcheck_cluster::StockSidecarsError),
+    Sidecars(#[from] claimcheck_vendor::StockSidecarsError),
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_cluster::AssetsError),

@@ -13,8 +13,8 @@ const IMAGE: &str = "claimcheck:dev";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Built-in components on real nodes")]
 pub struct ComponentArgs {
-    /// Image of the built-in components: on kind its name in the container engine, or an archive written by
-    /// `claimcheck image` [default: claimcheck:dev, built from this binary]; on an existing cluster one that its nodes
+    /// Image of the built-in components: on kind its name in the container engine, or an archive of
+    /// `docker save` [default: claimcheck:dev, built from this binary]; on an existing cluster one that its nodes
     /// have or can pull
     #[arg(long, value_name = "NAME|FILE.tar", env = "CLAIMCHECK_IMAGE")]
     image: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use claimcheck_cluster::{
+use claimcheck_vendor::{
     DeploymentError, DeploymentOptions, DeploymentSidecar, DriverDeployment, ImageRootfs,
 };
 use clap::Args;

@@ -41,7 +41,7 @@ pub struct Output {
     /// The thresholds.
     pub slos: Vec<Objective>,
     /// Metrics push.
-    pub push: PushOptions,
+    pub push: Option<PushOptions>,
     /// Trace export.
     pub otlp: Option<Collector>,
 }

@@ -14,20 +14,13 @@ pub(crate) const METRICS: &str = "Metrics";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = METRICS)]
 pub struct PushArgs {
-    /// Push metrics to this Prometheus Pushgateway, for example http://127.0.0.1:9091; grouped by job, cluster, driver
-    /// and instance (this machine), so that the next run replaces this one
-    #[arg(long, value_name = "URL", env = "CLAIMCHECK_PUSH_GATEWAY", hide_env_values = true, value_parser = redacted)]
-    push_gateway: Option<SecretString>,
-    /// Delete the metrics from the Pushgateway at the end of the run instead of keeping the last values
-    #[arg(long, requires = "push_gateway")]
-    push_gateway_delete: bool,
     /// Send metrics to this Prometheus remote write endpoint, for example http://127.0.0.1:9090/api/v1/write
     #[arg(long, value_name = "URL", env = "CLAIMCHECK_REMOTE_WRITE", hide_env_values = true, value_parser = redacted)]
     remote_write: Option<SecretString>,
     /// Interval in seconds between pushes of metrics; they are pushed once more at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     push_interval: u16,
-    /// File with the bearer token for --push-gateway and --remote-write
+    /// File with the bearer token for --remote-write
     #[arg(
         long,
         value_name = "FILE",
@@ -35,14 +28,26 @@ pub struct PushArgs {
         conflicts_with = "push_basic_file"
     )]
     push_bearer_file: Option<PathBuf>,
-    /// File with USER:PASSWORD for --push-gateway and --remote-write
+    /// File with USER:PASSWORD for --remote-write
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_PUSH_BASIC_FILE")]
     push_basic_file: Option<PathBuf>,
+    /// Removed: until the next release it answers with its replacement
+    #[arg(long, hide = true, env = "CLAIMCHECK_PUSH_GATEWAY", hide_env_values = true, value_parser = redacted)]
+    push_gateway: Option<SecretString>,
+    /// Removed, as well
+    #[arg(long, hide = true)]
+    push_gateway_delete: bool,
 }
 
 /// The metrics push is misconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
+    /// A Pushgateway is requested.
+    #[error(
+        "--push-gateway, --push-gateway-delete and the variable CLAIMCHECK_PUSH_GATEWAY are removed: use --remote-write URL \
+         (CLAIMCHECK_REMOTE_WRITE), for example of a Prometheus with --web.enable-remote-write-receiver"
+    )]
+    Gateway,
     /// An address is invalid.
     #[error(transparent)]
     Address(#[from] BadArgument),
@@ -52,25 +57,21 @@ pub enum PushError {
 }
 
 impl PushArgs {
-    /// The push targets and their settings.
+    /// The push target and its settings, if there is one.
     ///
     /// # Errors
-    /// An address is invalid, or a credentials file is empty or invalid.
-    pub fn options(&self) -> Result<PushOptions, PushError> {
-        let target = |flag, given: &Option<SecretString>| -> Result<Option<PushUrl>, PushError> {
-            let Some(given) = given else { return Ok(None) };
-            let url: PushUrl = parse(flag, given)?;
-            Ok(Some(match (&self.push_bearer_file, &self.push_basic_file) {
-                (Some(file), _) => url.with_bearer(file)?,
-                (None, Some(file)) => url.with_basic(file)?,
-                (None, None) => url,
-            }))
+    /// An address is invalid, or a credentials file is empty or invalid, or a Pushgateway is requested.
+    pub fn options(&self) -> Result<Option<PushOptions>, PushError> {
+        if self.push_gateway.is_some() || self.push_gateway_delete {
+            return Err(PushError::Gateway);
+        }
+        let Some(given) = &self.remote_write else { return Ok(None) };
+        let url: PushUrl = parse("--remote-write", given)?;
+        let to = match (&self.push_bearer_file, &self.push_basic_file) {
+            (Some(file), _) => url.with_bearer(file)?,
+            (None, Some(file)) => url.with_basic(file)?,
+            (None, None) => url,
         };
-        Ok(PushOptions {
-            gateway: target("--push-gateway", &self.push_gateway)?,
-            delete: self.push_gateway_delete,
-            remote_write: target("--remote-write", &self.remote_write)?,
-            every: Duration::from_secs(self.push_interval.into()),
-        })
+        Ok(Some(PushOptions { to, every: Duration::from_secs(self.push_interval.into()) }))
     }
 }

@@ -43,7 +43,7 @@ pub struct Options {
     /// The address that serves `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
     /// Metrics push.
-    pub push: PushOptions,
+    pub push: Option<PushOptions>,
     /// The thresholds of the run.
     pub slos: Vec<Objective>,
     /// The collector of traces, if any.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use claimcheck_cluster::{Sidecar, SidecarAccount, SidecarList, StockSidecars, StockSidecarsError};
+use claimcheck_vendor::{Sidecar, SidecarAccount, SidecarList, StockSidecars, StockSidecarsError};
 use clap::Args;
 
 /// Arguments of `--cluster embedded` and `envtest`.

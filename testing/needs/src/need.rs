@@ -55,12 +55,10 @@ pub enum Need {
     Sidecars,
     /// node and npm.
     Npm,
-    /// Prometheus with promtool, and its Pushgateway.
+    /// Prometheus with promtool.
     Prometheus,
     /// Chromium.
     Chromium,
-    /// skopeo.
-    Skopeo,
     /// Python 3.
     Python,
     /// Kubernetes' own e2e tests.
@@ -69,7 +67,7 @@ pub enum Need {
 
 impl Need {
     /// All of them, in the order in which they are reported.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::Root,
         Self::Mounts,
         Self::Loop,
@@ -84,7 +82,6 @@ impl Need {
         Self::Npm,
         Self::Prometheus,
         Self::Chromium,
-        Self::Skopeo,
         Self::Python,
         Self::E2e,
     ];
@@ -106,7 +103,6 @@ impl Need {
             Self::Npm => "npm",
             Self::Prometheus => "prometheus",
             Self::Chromium => "chromium",
-            Self::Skopeo => "skopeo",
             Self::Python => "python",
             Self::E2e => "e2e",
         }
@@ -153,12 +149,8 @@ impl Need {
             Self::Stock => in_folder(ASSETS, &["kube-controller-manager", "kube-scheduler"]),
             Self::Sidecars => in_folder(SIDECARS, &PROGRAMS_OF_SIDECARS),
             Self::Npm => in_path(&["node", "npm"], "apt-get install nodejs npm"),
-            Self::Prometheus => in_path(
-                &["prometheus", "promtool", "prometheus-pushgateway"],
-                "apt-get install prometheus prometheus-pushgateway",
-            ),
+            Self::Prometheus => in_path(&["prometheus", "promtool"], "apt-get install prometheus"),
             Self::Chromium => in_path(&["chromium"], "apt-get install chromium"),
-            Self::Skopeo => in_path(&["skopeo"], "apt-get install skopeo"),
             Self::Python => in_path(&["python3"], "apt-get install python3"),
             Self::E2e => match env::var_os("E2E_TEST") {
                 Some(program) if Path::new(&program).is_file() => Ok(()),

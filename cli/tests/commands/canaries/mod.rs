@@ -38,7 +38,7 @@ const OF_DRIVER: &str = "canary-driver-5b7d21";
 const OF_ENVIRONMENT: &str = "canary-environment-a94c03";
 /// A header for the collector of traces.
 const OF_HEADER: &str = "canary-header-77e1f8";
-/// The password of the push gateway.
+/// The password of the remote write endpoint.
 const OF_ADDRESS: &str = "canary-address-02d94b";
 /// In the query of the remote write address.
 const OF_QUERY: &str = "canary-query-c8a6e5";
@@ -102,8 +102,7 @@ fn run(folder: &Path, collector: &str, of_driver: &str, more: &[&str]) -> (Value
         command.arg("--driver-param").arg(format!("{key}={value}"));
     }
     command.args(["--otlp", &format!("http://{collector}")]);
-    command.args(["--push-gateway", &format!("http://ann:{OF_ADDRESS}@{collector}")]);
-    command.args(["--remote-write", &format!("http://{collector}/write?token={OF_QUERY}")]);
+    command.args(["--remote-write", &format!("http://ann:{OF_ADDRESS}@{collector}/write?token={OF_QUERY}")]);
     command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Bearer%20{OF_HEADER}"));
     command.env("CANARY_TOKEN", OF_ENVIRONMENT).env_remove("CLAIMCHECK_NO_HISTORY").env_remove("RUST_LOG");
     command.env("GITHUB_STEP_SUMMARY", folder.join("step.md"));

@@ -22,7 +22,7 @@ use super::{
     control_plane::{ControlPlane, ControlPlaneError},
     users::OF_ADDITIONAL_DRIVERS,
 };
-use crate::sidecars::plan::Replaceable;
+use claimcheck_vendor::sidecars::plan::Replaceable;
 
 /// The credentials of the components cannot be created.
 #[derive(Debug, thiserror::Error)]

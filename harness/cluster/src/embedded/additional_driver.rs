@@ -24,8 +24,10 @@ use super::{
 };
 use crate::{
     additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
-    deployment::ProcessCredentials,
     disruption::Disruption,
+};
+use claimcheck_vendor::{
+    deployment::ProcessCredentials,
     driver_command::{BUILTIN, DriverCommand},
 };
 

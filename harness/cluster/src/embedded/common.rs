@@ -12,10 +12,11 @@ use claimcheck_substrate::{Capabilities, NodeNamespace, ProcessSpec, STATE_DIR, 
 use tokio::sync::mpsc;
 
 use super::{accounts::ControllerAccounts, node_driver::Plugin, supervisor::Supervised};
-use crate::{log_search::Disclosures, secrets::Secrets, sidecars::Init};
+use crate::{log_search::Disclosures, secrets::Secrets};
 use claimcheck_component::writes::WRITES_ENV;
 use claimcheck_component::{MARKER, logging};
 use claimcheck_telemetry::metrics::Components;
+use claimcheck_vendor::sidecars::Init;
 
 /// The paths of a node.
 #[derive(Clone, Debug)]

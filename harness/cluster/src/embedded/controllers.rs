@@ -24,7 +24,8 @@ use super::{
     supervisor::Supervised,
     users::BuiltinUsers,
 };
-use crate::{disruption::Disruption, sidecars::plan::Replaceable};
+use crate::disruption::Disruption;
+use claimcheck_vendor::sidecars::plan::Replaceable;
 
 /// The processes of the controllers.
 pub(super) struct Controllers {

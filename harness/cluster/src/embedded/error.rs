@@ -9,8 +9,9 @@ use claimcheck_model::{Denial, Unserved};
 use claimcheck_substrate::SpawnError;
 
 use super::{accounts::AccountsError, control_plane::ControlPlaneError, sidecars::StartSidecarsError};
-use crate::{deployment::PrepareDeploymentError, observer::WaitError};
+use crate::observer::WaitError;
 use claimcheck_deploy::install::InstallError;
+use claimcheck_vendor::deployment::PrepareDeploymentError;
 
 /// An embedded cluster cannot be started.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use super::{
     common::{Common, Paths},
     supervisor::last_output,
 };
-use crate::sidecars::{
+use claimcheck_vendor::sidecars::{
     Init, Values,
     plan::{Placement, Role},
 };

@@ -63,8 +63,8 @@ use crate::{
     observer::{Check, Observer, Trigger, WaitError},
     properties::Properties,
     reachable_nodes,
-    sidecars::Refresh,
 };
+use claimcheck_vendor::sidecars::Refresh;
 
 /// The timeout until an additional driver is registered on all nodes.
 const REGISTERED: Duration = Duration::from_secs(30);

@@ -14,7 +14,7 @@ use super::{
     common::{Common, Paths},
     supervisor::Supervised,
 };
-use crate::{
+use claimcheck_vendor::{
     deployment::ProcessCredentials,
     driver_command::{DriverCommand, PlaceholderValues},
 };

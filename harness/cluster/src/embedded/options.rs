@@ -1,32 +1,22 @@
 //! The options of an embedded cluster.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
 use super::control_plane::Api;
-use crate::{deployment::DeploymentObjects, driver_command::DriverCommand, sidecars::StockSidecars};
+use claimcheck_vendor::Plan;
 
 /// The options of an embedded cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The number of virtual nodes.
     pub nodes: usize,
-    /// The driver.
-    pub driver: DriverCommand,
-    /// The driver's controller, if that is a separate process.
-    pub controller: Option<DriverCommand>,
-    /// The parameters of the driver's storage classes.
-    pub class_parameters: BTreeMap<String, String>,
-    /// Their mount options.
-    pub class_mount_options: Vec<String>,
-    /// The settings of its CSIDriver object that the driver itself does not declare.
+    /// The driver, its sidecars, and what its manifests add.
+    pub vendor: Plan,
+    /// The settings of the CSIDriver object that the driver itself does not declare.
     pub policy: DriverPolicy,
-    /// Stock programs in place of built-in sidecars, or in addition to them.
-    pub sidecars: StockSidecars,
-    /// What `--deployment` adds apart from programs.
-    pub deployment: DeploymentObjects,
     /// `IMAGE=PROGRAM`, with an absolute path: what stands for images in pods.
     pub pod_images: Vec<String>,
     /// How long the driver may take to start, and to be registered.
@@ -46,7 +36,7 @@ pub struct Options {
 impl Options {
     /// Whether the driver's CSIDriver object permits CSI inline volumes.
     pub fn permits_inline(&self) -> bool {
-        let given = self.deployment.csi_driver.as_ref();
+        let given = self.vendor.objects.csi_driver.as_ref();
         given.map_or(self.policy.inline, |given| {
             given.spec.volume_lifecycle_modes.iter().flatten().any(|mode| mode == "Ephemeral")
         })

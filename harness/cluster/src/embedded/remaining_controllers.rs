@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use claimcheck_controllers::Name;
 
 use super::stock_controllers::plan::is_replaced;
-use crate::sidecars::plan::Replaceable;
+use claimcheck_vendor::sidecars::plan::Replaceable;
 
 /// The controllers of a cluster without stock sidecars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,13 +17,11 @@ use super::{
     node::Node,
     supervisor::Supervised,
 };
-use crate::{
-    disruption::Disruption,
-    sidecars::{
-        ApplyObjectError, Credentials, CredentialsError, Issuer, Program, StockSidecars, Values, apply_all,
-        plan::{Placement, Role, Socket},
-        unlimited_account,
-    },
+use crate::disruption::Disruption;
+use claimcheck_vendor::sidecars::{
+    ApplyObjectError, Credentials, CredentialsError, Issuer, Program, StockSidecars, Values, apply_all,
+    plan::{Placement, Role, Socket},
+    unlimited_account,
 };
 
 /// The namespace of programs without a service account.

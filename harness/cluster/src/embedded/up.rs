@@ -46,16 +46,18 @@ use crate::{
     capabilities,
     cluster::{ApiServer, Cluster, DriverUnderTest, Streams},
     component_faults,
-    deployment::ProcessCredentials,
-    driver_command::DriverCommand,
     log_search::Disclosures,
     observer::Observer,
     reachable_nodes::ReachableNodes,
-    sidecars::{Issuer, plan::Replaceable},
 };
 use claimcheck_component::client::client;
 use claimcheck_deploy::install::DriverSecrets;
 use claimcheck_telemetry::metrics::Components;
+use claimcheck_vendor::{
+    deployment::ProcessCredentials,
+    driver_command::DriverCommand,
+    sidecars::{Issuer, plan::Replaceable},
+};
 
 /// A driver that exits this often before its first response is considered broken.
 const GIVE_UP: u32 = 3;
@@ -69,9 +71,10 @@ impl Cluster {
         component_faults::record_panics();
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let audited: Vec<String> = options
+            .vendor
             .sidecars
             .accounts()
-            .chain(options.deployment.accounts())
+            .chain(options.vendor.objects.accounts())
             .map(|account| account.user())
             .collect();
         let control_plane = ControlPlane::start(control_plane::Options {
@@ -97,25 +100,25 @@ impl Cluster {
         }
         let state_dir = common.plugin.state_dir.clone();
         fs::create_dir_all(&state_dir).map_err(writing(&state_dir))?;
-        options.deployment.prepare(&state_dir)?;
+        options.vendor.objects.prepare(&state_dir)?;
         let loop_holder = LoopHolder::start(&common.loop_holder).map_err(writing(&common.loop_holder))?;
         let Telemetry { records, writes, faults, barrier } = tap::listen(&common.tap)?;
         let writes = common.writes.is_some().then_some(writes);
         let client = client(&control_plane.kubeconfig()).await?;
-        let replaced = options.sidecars.without_builtin();
-        let programs = (&replaced, &options.sidecars.without_account());
+        let replaced = options.vendor.sidecars.without_builtin();
+        let programs = (&replaced, &options.vendor.sidecars.without_account());
         // The built-in driver requires no Secrets. Which ones the classes of users name for another driver is not known
         // yet.
-        let driver_secrets = match options.driver.undisturbed() {
-            DriverCommand::Builtin => DriverSecrets::from_class(&options.class_parameters),
+        let driver_secrets = match options.vendor.driver.undisturbed() {
+            DriverCommand::Builtin => DriverSecrets::from_class(&options.vendor.class_parameters),
             _ => DriverSecrets::Everywhere,
         };
         Controllers::prepare(&common, &control_plane, &client, programs, driver_secrets).await?;
 
         let (url, ca) = (control_plane.url(), control_plane.ca().to_owned());
         let issuer = Issuer { client: client.clone(), url, ca };
-        Sidecars::apply(&client, &options.sidecars).await?;
-        let issued = options.deployment.issue(&issuer, &state_dir).await;
+        Sidecars::apply(&client, &options.vendor.sidecars).await?;
+        let issued = options.vendor.objects.issue(&issuer, &state_dir).await;
         let issued = issued.map_err(StartSidecarsError::from)?;
         (common.plugin.credentials, common.init) = (issued.driver, issued.init);
 
@@ -147,19 +150,19 @@ impl Cluster {
             }
         }
         let mut declared = capabilities::declared(&driver, &on_node).await;
-        let object = match options.deployment.csi_driver(&driver_name)? {
+        let object = match options.vendor.objects.csi_driver(&driver_name)? {
             Some(given) => given.clone(),
             // Kubernetes attaches the volumes of a driver that is deployed without such an object.
             None => {
-                let attach = declared.supported_calls.attach || options.deployment.is_given();
+                let attach = declared.supported_calls.attach || options.vendor.objects.is_given();
                 options.policy.object(&driver_name, attach)
             }
         };
         declared.supported_calls.attach &= object.spec.attach_required != Some(false);
-        let class = (&options.class_parameters, options.class_mount_options.as_slice());
+        let class = (&options.vendor.class_parameters, options.vendor.class_mount_options.as_slice());
         install(&client, &object, class).await?;
         let target = Target { common: &common, nodes: &nodes, issuer: &issuer, driver: &driver_name };
-        let sidecars = Sidecars::start(target, &options.sidecars).await?;
+        let sidecars = Sidecars::start(target, &options.vendor.sidecars).await?;
         let embedded = Embedded {
             control_plane,
             nodes,
@@ -180,7 +183,7 @@ impl Cluster {
             tokio::join!(embedded.registered(&observer, &driver_name, options.start_timeout), sidecars).0
         };
         tokio::select! {
-            ready = ready => ready.map_err(|error| match options.sidecars.lacks_registrar() {
+            ready = ready => ready.map_err(|error| match options.vendor.sidecars.lacks_registrar() {
                 true => UpError::NoRegistrar(error),
                 false => UpError::NotReady(error),
             })?,
@@ -196,8 +199,8 @@ impl Cluster {
         };
         let driver = DriverUnderTest {
             name: driver_name,
-            class_parameters: options.class_parameters.clone(),
-            class_mount_options: options.class_mount_options.clone(),
+            class_parameters: options.vendor.class_parameters.clone(),
+            class_mount_options: options.vendor.class_mount_options.clone(),
             declared,
             reachable_nodes,
             nodes_without_driver: Vec::new(),
@@ -243,18 +246,18 @@ fn common(
 ) -> Common {
     let state = Path::new(STATE_DIR);
     let known_secrets = KnownSecrets::default();
-    known_secrets.add(&options.deployment.secrets());
-    known_secrets.search_for(options.deployment.confidential().iter());
+    known_secrets.add(&options.vendor.objects.secrets());
+    known_secrets.search_for(options.vendor.objects.confidential().iter());
     Common {
         ourselves: OURSELVES.into(),
         logs: options.logs.clone(),
         plugin: Plugin {
             directory: "driver".to_owned(),
-            command: options.driver.clone(),
-            controller: options.controller.clone(),
+            command: options.vendor.driver.clone(),
+            controller: options.vendor.controller.clone(),
             // Unique to this run: every run sees the loop devices of all runs on the host.
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
-            registrar: match options.sidecars.without_builtin().contains(&Replaceable::Registrar) {
+            registrar: match options.vendor.sidecars.without_builtin().contains(&Replaceable::Registrar) {
                 true => Registrar::Stock,
                 false => Registrar::Builtin,
             },

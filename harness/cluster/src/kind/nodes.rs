@@ -61,12 +61,10 @@ pub enum KindError {
         source: ProgramError,
     },
     /// The archive does not exist.
-    #[error("image archive {} does not exist: `claimcheck image` creates one", .0.display())]
+    #[error("image archive {} does not exist: `docker save` writes one", .0.display())]
     NoArchive(PathBuf),
     /// The engine has no such image.
-    #[error(
-        "{engine} has no image {image}: build or pull it, or pass an archive (`claimcheck image` creates one)"
-    )]
+    #[error("{engine} has no image {image}: build or pull it, or pass an archive of it")]
     NoImage {
         /// The engine.
         engine: String,
@@ -78,8 +76,8 @@ pub enum KindError {
     },
     /// The engine failed to build the image.
     #[error(
-        "cannot build image {image}: set another base with --base-image, or pass --image (`claimcheck image` \
-         creates an archive without an engine or a network)"
+        "cannot build image {image}: set another base with --base-image, or pass --image (made without a registry: \
+         docs/ci/kind.md)"
     )]
     Build {
         /// The image.

@@ -145,7 +145,7 @@ async fn a_missing_image_is_reported_before_the_cluster_is_created() {
     assert!(missing.starts_with("docker has no image vendor/driver:v1: build or pull it"), "{missing}");
     fs::remove_file(fake.path("image.tar")).unwrap();
     let missing = fake.plain(&KindCluster::up(&options(), &environment).await.unwrap_err().to_string());
-    assert_eq!(missing, "image archive [dir]/image.tar does not exist: `claimcheck image` creates one");
+    assert_eq!(missing, "image archive [dir]/image.tar does not exist: `docker save` writes one");
     assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
 }
 

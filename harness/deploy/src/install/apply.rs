@@ -97,7 +97,7 @@ fn is_of_openshift(object: &DynamicObject) -> bool {
 }
 
 /// Applies the objects in this order.
-pub(crate) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Result<Installed, InstallError> {
+pub async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Result<Installed, InstallError> {
     let mut served = Served::new(client);
     let mut installed = Installed::default();
     for object in objects {
@@ -139,7 +139,7 @@ pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) 
 }
 
 /// The labels of the existing objects, in the order of `objects`; `None` for those that do not exist.
-pub(crate) async fn existing_labels(
+pub async fn existing_labels(
     client: &Client,
     objects: &[DynamicObject],
 ) -> Result<Vec<Option<BTreeMap<String, String>>>, InstallError> {
@@ -159,7 +159,7 @@ pub(crate) async fn existing_labels(
 }
 
 /// Deletes the objects in reverse order, and waits for each to be deleted.
-pub(crate) async fn remove(
+pub async fn remove(
     client: &Client,
     objects: Vec<DynamicObject>,
     limit: Duration,

@@ -38,10 +38,10 @@ pub use claimcheck_model::NAMESPACE;
 pub use driver_secrets::{DriverSecrets, namespace_parameter};
 pub use substitute::KUBELET_DIR;
 
-pub(crate) use apply::{apply as apply_objects, existing_labels, remove};
-pub(crate) use resolve::resolve_with;
-pub(crate) use rollout::ready;
-pub(crate) use substitute::{IMAGE, items, replace};
+pub use apply::{apply as apply_objects, existing_labels, remove};
+pub use resolve::resolve_with;
+pub use rollout::ready;
+pub use substitute::{IMAGE, items, replace};
 
 /// The Deployment of the controllers, with [`REPLICAS`] replicas.
 pub const CONTROLLERS: &str = "claimcheck-controllers";
@@ -242,7 +242,8 @@ pub fn objects(options: &Options) -> Vec<DynamicObject> {
     typed(values)
 }
 
-pub(crate) fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
+/// The objects as Kubernetes types them.
+pub fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
     let typed = objects.into_iter().map(serde_json::from_value);
     typed.collect::<Result<_, _>>().expect("the tests read every manifest")
 }
@@ -328,7 +329,7 @@ pub async fn remove_objects(
 }
 
 /// Kind and name of an object, for messages.
-pub(crate) fn title(object: &DynamicObject) -> String {
+pub fn title(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map_or("object", |types| &types.kind);
     let name = object.metadata.name.as_deref().unwrap_or_default();
     match &object.metadata.namespace {

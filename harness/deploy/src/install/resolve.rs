@@ -78,7 +78,7 @@ pub(super) fn resolve(folder: &str) -> Vec<Value> {
 
 /// The objects of a folder with these components, in order; all are folders below `manifests/`. A component also patches
 /// the objects before it.
-pub(crate) fn resolve_with(folder: &str, components: &[&str]) -> Vec<Value> {
+pub fn resolve_with(folder: &str, components: &[&str]) -> Vec<Value> {
     let mut objects = Vec::new();
     for folder in [folder].iter().chain(components) {
         accumulate(folder, &mut objects);

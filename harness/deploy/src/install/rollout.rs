@@ -60,7 +60,7 @@ enum RolloutEvent {
 }
 
 /// Returns once every workload among `objects` is complete.
-pub(crate) async fn ready(
+pub async fn ready(
     client: &Client,
     namespace: &str,
     objects: &[DynamicObject],

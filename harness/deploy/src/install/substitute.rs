@@ -9,7 +9,7 @@ use super::{DRIVER, Options};
 /// The kubelet's root directory in the manifests, which is the default of most distributions.
 pub const KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The image in the manifests.
-pub(crate) const IMAGE: &str = "claimcheck:dev";
+pub const IMAGE: &str = "claimcheck:dev";
 /// The label with the name of the container that records all calls: the driver, or a tap in front of it.
 pub(super) const TAP: &str = "claimcheck.dev/tap";
 /// The labels of all objects.
@@ -80,7 +80,7 @@ fn pods(spec: &mut Value, tap: Option<&str>, options: &Options) {
 }
 
 /// The items of the list at a path, if it exists. Not by `[]`, which inserts null for missing fields.
-pub(crate) fn items<'a>(object: &'a mut Value, pointer: &str) -> impl Iterator<Item = &'a mut Value> {
+pub fn items<'a>(object: &'a mut Value, pointer: &str) -> impl Iterator<Item = &'a mut Value> {
     object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
@@ -100,7 +100,7 @@ fn moved(path: &str, kubelet_dir: &str) -> Option<String> {
 }
 
 /// Replaces the text in a field, if it is `from`.
-pub(crate) fn replace(object: &mut Value, pointer: &str, from: &str, to: &str) {
+pub fn replace(object: &mut Value, pointer: &str, from: &str, to: &str) {
     if let Some(Value::String(text)) = object.pointer_mut(pointer)
         && text == from
     {

@@ -11,12 +11,13 @@
 use std::collections::BTreeSet;
 
 use claimcheck_model::Phase;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])+ $variant:ident: [$($pattern:literal),*], $remedy:literal;)+) => {
         /// The cause of a wait.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum Cause { $($(#[doc = $doc])+ $variant,)+ }
 

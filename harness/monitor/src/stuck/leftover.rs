@@ -7,6 +7,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::VolumeAttachment,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::Inventory;
@@ -14,7 +15,7 @@ use crate::inventory::Inventory;
 use super::{Clock, Open, age, facts::not_ready};
 
 /// The kind of an unused object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftoverKind {
     /// An attachment to a node without a pod that uses the volume.
@@ -67,7 +68,7 @@ impl LeftoverKind {
 }
 
 /// An unused object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Leftover {
     /// Its kind.
     pub kind: LeftoverKind,

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_model::{Phase, Stamp};
 use jiff::{SignedDuration, Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use cause::Cause;
@@ -33,8 +34,11 @@ pub(crate) use open::Open;
 pub use plan::plan;
 pub(crate) use plan::plan_open;
 
+/// The version of the schema of [`Status`] in JSON.
+pub(super) const SCHEMA: u32 = 1;
+
 /// A volume that waits for the end of a phase.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waiting {
     /// The namespace of its claim; empty if no claim refers to it.
     pub namespace: String,
@@ -175,8 +179,11 @@ impl Clock {
 }
 
 /// A cluster's volumes that wait, and what remains unused.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
+    /// The version of this schema; 0 if it is older than versions. Fields may be added under the same version.
+    #[serde(default)]
+    pub version: u32,
     /// When.
     pub at: Timestamp,
     /// The limit in seconds after which a wait counts as stuck.
@@ -292,6 +299,7 @@ pub(crate) fn example() -> Status {
         since: Some(at - SignedDuration::from_secs(6000)),
     };
     Status {
+        version: SCHEMA,
         at,
         stuck_after_seconds: 300.0,
         claims: 2,

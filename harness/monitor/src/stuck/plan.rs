@@ -19,7 +19,7 @@ use k8s_openapi::api::{
 use crate::inventory::Inventory;
 
 use super::{
-    Cause, Clock, InvolvedKind, Messages, Open, Status, Waiting,
+    Cause, Clock, InvolvedKind, Messages, Open, SCHEMA, Status, Waiting,
     cause::Remedy,
     facts::{
         condition, csi_driver, holders, is_running, is_shut_down, is_started, node_of, not_ready, pods_of,
@@ -72,6 +72,7 @@ pub(crate) fn plan_open(
     };
     waiting.sort_by_cached_key(|row| (order(row), row.pod.clone(), row.phase));
     Status {
+        version: SCHEMA,
         at: clock.now,
         stuck_after_seconds: clock.stuck_after.as_secs_f64(),
         claims: world.claims.len(),

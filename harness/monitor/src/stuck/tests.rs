@@ -469,3 +469,17 @@ fn unused_objects_are_listed_after_the_limit() {
     let taken = status.waiting.iter().find(|row| row.phase == Phase::SnapshotCreate);
     assert_eq!(taken.map(|row| (&*row.claim, &*row.volume)), Some(("c", "v")));
 }
+
+#[test]
+fn a_status_is_valid_by_its_schema() {
+    let schema = include_str!("../../../../docs/reference/schemas/monitor-status.json");
+    let (mut compiler, mut schemas) = (boon::Compiler::new(), boon::Schemas::new());
+    compiler.add_resource("status", serde_json::from_str(schema).unwrap()).unwrap();
+    let schema = compiler.compile("status", &mut schemas).unwrap();
+    let mut status = serde_json::to_value(example()).unwrap();
+    if let Err(error) = schemas.validate(&status, schema) {
+        panic!("{error:#}");
+    }
+    status["waiting"][0]["phase"] = "no phase".into();
+    assert!(schemas.validate(&status, schema).is_err());
+}

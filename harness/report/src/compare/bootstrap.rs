@@ -9,6 +9,7 @@
 //! for few units and for any distribution of samples.
 
 use fastrand::Rng;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -45,7 +46,7 @@ const ENOUGH_BLOCKS: usize = 8;
 pub(super) const ENOUGH_PAIRS: usize = 12;
 
 /// The unit of resampling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Blocks of consecutive samples of a run.

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{CaseId, CaseResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{read::Side, verdict::Verdict};
 
 /// A case with different results on the two sides.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CaseChange {
     /// Which.
     pub case: CaseId,
@@ -17,7 +18,7 @@ pub struct CaseChange {
 }
 
 /// The change of a case's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// It fails, but did not fail before.

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use claimcheck_model::{CaseId, CaseResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::read::{Run, Side};
 use crate::{State, history::when};
 
 /// One side, for readers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SideInfo {
     /// The folder, as it was given.
     pub folder: String,

@@ -1,6 +1,7 @@
 //! Counts on both sides, as means per run.
 
 use claimcheck_model::TransitionKind;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
 use crate::{CallCounts, ControllersCost};
 
 /// A count; means per run, so that sides may have several runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Count {
     /// The counted quantity.
     pub name: String,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use claimcheck_model::Phase;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::read::{Run, Side};
@@ -22,7 +23,7 @@ const DECISIVE: [(&str, &str); 9] = [
 ];
 
 /// A difference between the two sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Its label.
     pub name: &'static str,

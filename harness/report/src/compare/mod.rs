@@ -38,6 +38,7 @@ mod words;
 
 use bootstrap::Effort;
 use claimcheck_model::Phase;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use bootstrap::Unit;
@@ -70,7 +71,7 @@ impl Default for Options {
 }
 
 /// The result of a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// The version of this schema.
     pub version: u32,

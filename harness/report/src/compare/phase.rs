@@ -1,6 +1,7 @@
 //! One phase on both sides: its durations and their difference.
 
 use claimcheck_model::Phase;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -16,7 +17,7 @@ use crate::{Durations, Quantiles};
 pub(super) const ENOUGH: usize = 10;
 
 /// A phase that both sides have. All times are seconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PhaseLine {
     /// The phase.
     pub phase: Phase,
@@ -35,7 +36,7 @@ pub struct PhaseLine {
 }
 
 /// A time on both sides, and its verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Judged {
     /// The time.
     #[serde(flatten)]
@@ -74,7 +75,7 @@ impl std::ops::Deref for Judged {
 }
 
 /// A time on both sides; seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Measure {
     /// The medians.
     pub p50: [f64; 2],

@@ -1,11 +1,12 @@
 //! From p-values to verdicts.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Options, phase::PhaseLine};
 
 /// The verdict on the second side. Of several, the greatest counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// There are too few samples for a verdict.

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use claimcheck_model::{Phase, Stamp, TransitionKind, read_environment};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::slo::{Measure, Quantile};
 use crate::{CaseCounts, DOWN, Ending, LoadSummary, Quantiles, Summary, UP};
 
 /// A stored run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     /// Its id, independent of the name of its folder.
     pub id: String,

@@ -26,7 +26,7 @@ pub(crate) use plot::change;
 pub use plot::{Change, Plot, Point, plots};
 pub use store::History;
 pub(crate) use text::when;
-pub use text::{to_json, to_text};
+pub use text::{Document, to_text};
 
 /// The history cannot be used.
 #[derive(Debug)]

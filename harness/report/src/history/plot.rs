@@ -1,6 +1,7 @@
 //! One quantile of one phase over successive runs. Pure.
 
 use claimcheck_model::Phase;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Entry;
@@ -8,7 +9,7 @@ use crate::quantile;
 use crate::slo::{Measure, Quantile};
 
 /// A run in a plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Point {
     /// The run.
     pub run: String,
@@ -23,7 +24,7 @@ pub struct Point {
 }
 
 /// The difference of the last run from the previous ones.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// The median of the previous runs; seconds.
     pub before: f64,
@@ -36,7 +37,7 @@ pub struct Change {
 }
 
 /// A phase over the runs on one kind of cluster with one driver: others are not comparable.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plot {
     /// The kind of cluster.
     pub cluster: String,

@@ -204,7 +204,7 @@ fn people_read_it_in_100_columns() {
     insta::assert_snapshot!("text", text);
     let colored = all[0].to_text(Phase::Provision, measure, quantile, Style { color: true, ..Style::PLAIN });
     assert!(colored.contains("\x1b["), "{colored}");
-    let json: serde_json::Value = serde_json::from_str(&to_json("plots", &all)).expect("JSON");
+    let json: serde_json::Value = serde_json::from_str(&Document::with_plots(all).to_json()).expect("JSON");
     assert_eq!(json["plots"][1]["points"].as_array().map(Vec::len), Some(4), "{json}");
     assert_eq!(json["plots"][1]["change"]["runs"], 3, "{json}");
 }

@@ -3,6 +3,7 @@
 use claimcheck_model::Phase;
 use comfy_table::{Cell, Color};
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Change, Entry, Plot};
@@ -18,10 +19,34 @@ const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"]
 /// The maximum width of a driver name in the table of runs.
 const NAME: usize = 30;
 
-/// A JSON document with these entries under this name.
-pub fn to_json<T: Serialize>(name: &str, content: &[T]) -> String {
-    let document = serde_json::json!({ "version": SCHEMA, name: content });
-    serde_json::to_string_pretty(&document).expect("a history has string keys only") + "\n"
+/// What `history --format json` prints: the runs, or the plots of a phase.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Document {
+    /// The version of this schema.
+    pub version: u32,
+    /// The runs, the newest last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Vec<Entry>>,
+    /// The plots, one for each cluster and driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plots: Option<Vec<Plot>>,
+}
+
+impl Document {
+    /// A document of runs.
+    pub fn with_runs(runs: Vec<Entry>) -> Self {
+        Self { version: SCHEMA, runs: Some(runs), plots: None }
+    }
+
+    /// A document of plots.
+    pub fn with_plots(plots: Vec<Plot>) -> Self {
+        Self { version: SCHEMA, runs: None, plots: Some(plots) }
+    }
+
+    /// The text, with a line break at its end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a history has string keys only") + "\n"
+    }
 }
 
 /// One line per run, the newest last.

@@ -1,6 +1,7 @@
 //! Checks thresholds against the events of a run. Pure; its memory does not grow with the run.
 
 use claimcheck_model::{Event, Outcome};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Counted, Measure, Objective};
@@ -22,7 +23,7 @@ struct Threshold {
 }
 
 /// The result of a threshold.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judgement {
     /// The threshold: `provision P99`.
     pub slo: String,

@@ -19,6 +19,7 @@ use std::fmt;
 
 use claimcheck_model::{Phase, PhaseSample, TransitionKind};
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Quantiles;
@@ -67,7 +68,7 @@ impl Samples {
 }
 
 /// A part of a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
     /// All of it.
@@ -80,7 +81,7 @@ pub enum Measure {
 }
 
 /// A quantile of a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum, JsonSchema)]
 pub enum Quantile {
     /// The median.
     #[value(name = "P50")]

@@ -163,9 +163,8 @@ pub fn validate_priority(class: &Value) -> Vec<FieldError> {
     }
     let policy = &class["preemptionPolicy"];
     if policy != "PreemptLowerPriority" && policy != "Never" {
-        // Unsorted, as upstream.
-        let known = "supported values: \"PreemptLowerPriority\", \"Never\"";
-        errors.push(FieldError::unsupported("preemptionPolicy", policy, known.to_owned()));
+        let known = ["PreemptLowerPriority", "Never"];
+        errors.push(FieldError::not_one_of("preemptionPolicy", policy, &known));
     }
     errors
 }

@@ -12,7 +12,7 @@ use crate::quantity::Quantity;
 use crate::resources::Write;
 use crate::status::FieldError;
 
-const LIFE_CYCLE_MODES: [&str; 2] = ["Ephemeral", "Persistent"];
+const LIFE_CYCLE_MODES: [&str; 2] = ["Persistent", "Ephemeral"];
 const GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 /// Minimum and maximum lifetime of a token, in seconds.
 const TOKEN_LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
@@ -43,8 +43,7 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
     }
     for mode in items(&spec["volumeLifecycleModes"]) {
         if !LIFE_CYCLE_MODES.iter().any(|known| mode == known) {
-            let known = "supported values: \"Persistent\", \"Ephemeral\"";
-            errors.push(FieldError::unsupported("spec.volumeLifecycleModes", mode, known.to_owned()));
+            errors.push(FieldError::not_one_of("spec.volumeLifecycleModes", mode, &LIFE_CYCLE_MODES));
         }
     }
     let period = &spec["nodeAllocatableUpdatePeriodSeconds"];

@@ -50,9 +50,9 @@ fn check_taints(taints: &Value) -> Vec<FieldError> {
             "NoSchedule" | "PreferNoSchedule" | "NoExecute" => {}
             "" => errors.push(FieldError::required(format!("{path}.effect"), "")),
             _ => {
-                let known = "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
+                let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
                 let field = format!("{path}.effect");
-                errors.push(FieldError::unsupported(field, &taint["effect"], known.to_owned()));
+                errors.push(FieldError::not_one_of(field, &taint["effect"], &known));
             }
         }
         let identity = (text("key"), text("effect"));

@@ -146,8 +146,7 @@ fn check_subject(path: &str, subject: &Value, namespaced: bool) -> Vec<FieldErro
 
 /// Upstream lists these values unsorted, and prints a missing text as an empty one.
 fn unsupported(field: String, value: &Value, known: &[&str]) -> FieldError {
-    let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
-    FieldError::unsupported(field, &text(value).into(), format!("supported values: {}", known.join(", ")))
+    FieldError::not_one_of(field, &text(value).into(), known)
 }
 
 fn text(value: &Value) -> &str {

@@ -175,11 +175,11 @@ fn columns(version: &Value) -> Vec<Column> {
 
 /// Decodes an object: its metadata by their type, the rest by the schema, with its defaults.
 fn read(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
-    let Value::Object(mut fields) = value else { return decode_metadata(resource.kind, Value::Null) };
+    let Value::Object(mut fields) = value else { return decode_metadata(Value::Null) };
     fields.shift_remove("kind");
     fields.shift_remove("apiVersion");
     let metadata = fields.shift_remove("metadata").unwrap_or_default();
-    let mut decoded = decode_metadata(resource.kind, metadata)?;
+    let mut decoded = decode_metadata(metadata)?;
     let mut rest = Value::Object(fields);
     if let Some(kind) = resource.custom {
         let unknown = prune::prune(&mut rest, &kind.schema);

@@ -51,8 +51,8 @@ fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     let resource = call.path.resource;
     let text = |field: &str| applied[field].as_str().unwrap_or_default();
     if text("apiVersion") != resource.api_version() || text("kind") != resource.kind {
-        let given = kind_in_go(text("apiVersion"), text("kind"));
-        return Err(Status::bad_request(format!("invalid object type: {given}")));
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        return Err(Status::bad_request(format!("invalid object type: {version}, Kind={kind}")));
     }
     if !applied["metadata"]["managedFields"].is_null() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
@@ -66,28 +66,18 @@ fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     create::check_namespace(call, &mut applied.clone())
 }
 
-/// A kind as Go prints a `GroupVersionKind`. Without a version, a `/` is still there.
-fn kind_in_go(api_version: &str, kind: &str) -> String {
-    match api_version.matches('/').count() {
-        0 => format!("/{api_version}, Kind={kind}"),
-        1 => format!("{api_version}, Kind={kind}"),
-        // `Unstructured.GroupVersionKind` is empty if the version cannot be parsed.
-        _ => "/, Kind=".to_owned(),
-    }
-}
-
 /// The error of an object that does not fit its schema, named as in the body (`structuredMergeManager.Apply`).
 fn misfit(call: &Call<'_>, applied: &Value, faults: &[String]) -> Status {
-    let path = call.path;
+    let resource = call.path.resource;
     let given = |field: &str| applied["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (given("namespace"), given("name"));
-    let given = kind_in_go(&path.resource.api_version(), path.resource.kind);
     let faults = match faults {
         [fault] => fault.clone(),
         faults => format!("errors:\n  {}", faults.join("\n  ")),
     };
     Status::unclassified(format!(
-        "failed to create typed patch object ({namespace}/{name}; {given}): {faults}"
+        "failed to create typed patch object ({namespace}/{name}; {}/{}, Kind={}): {faults}",
+        resource.group, resource.version, resource.kind
     ))
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::update::{Change, WriteOutcome, warn, write};
 use super::{Call, Warnings, evict, metadata, ownership, token};
 use crate::admission::{self, addresses};
-use crate::quote::quote;
 use crate::request::ObjectPath;
 use crate::resources::{Generation, Resource, Storage, Write};
 use crate::response::Answer;
@@ -237,15 +236,13 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
     let kind = binding["target"]["kind"].as_str().unwrap_or_default();
     if !["", "Node"].contains(&kind) {
         let supported = "supported values: \"Node\", \"<empty>\"";
-        errors.push(format!("target.kind: Unsupported value: {}: {supported}", quote(kind)));
+        errors.push(format!("target.kind: Unsupported value: {kind:?}: {supported}"));
     }
     if target.is_empty() {
         errors.push(FieldError::required("target.name", "").to_string());
     }
-    match &errors[..] {
-        [] => {}
-        [error] => return Err(Status::unclassified(error.clone())),
-        several => return Err(Status::unclassified(format!("[{}]", several.join(", ")))),
+    if !errors.is_empty() {
+        return Err(Status::unclassified(errors.join(", ")));
     }
     loop {
         let pod = call.object()?;

@@ -73,7 +73,7 @@ impl Call<'_> {
         let collection = self.path.name.is_none();
         // Custom kinds have no routes of go-restful.
         if self.path.resource.custom.is_none() {
-            check_route(self.head, collection && self.head.method == Method::GET)?;
+            check_route(self.head)?;
         }
         let accepted = clauses(self.head).iter().find_map(|clause| self.accept(clause));
         if collection && self.head.method == Method::GET && self.query.flag("watch") {
@@ -148,17 +148,12 @@ impl Call<'_> {
         let accepted = self.accepted();
         let resource = self.path.resource;
         match &accepted.form {
-            Form::Metadata if list && !accepted.of_lists => Err(Status::not_convertible(format!(
-                "you requested PartialObjectMetadata, but the requested object is a list ({})",
-                go_type(resource, true)
-            ))),
             Form::Metadata if !list && accepted.of_lists && resource.custom.is_some() => {
                 Err(Status::unclassified("content is not a list".to_owned()))
             }
-            Form::Metadata if !list && accepted.of_lists => Err(Status::not_convertible(format!(
-                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
-                go_type(resource, false)
-            ))),
+            Form::Metadata if list != accepted.of_lists => Err(Status::not_convertible(
+                "PartialObjectMetadataList is the form of lists, and of nothing else",
+            )),
             _ => Ok(()),
         }
     }
@@ -170,26 +165,13 @@ const METADATA_LIST: &str = "PartialObjectMetadataList";
 /// The older version of forms.
 const BETA: &str = "v1beta1";
 
-/// The Go type of an object of a resource, or of a list of them.
-fn go_type(resource: &Resource, list: bool) -> String {
-    let suffix = if list { "List" } else { "" };
-    if resource.custom.is_some() {
-        return format!("*unstructured.Unstructured{suffix}");
-    }
-    let package = match resource.group {
-        "" | "events.k8s.io" => "core",
-        group => group.split('.').next().unwrap_or_default(),
-    };
-    format!("*{package}.{}{suffix}", resource.kind)
-}
-
 /// The encoding of a discovery document, which has no other forms. `routed` if the path is a route of go-restful.
 ///
 /// # Errors
 /// 406 if the client accepts no supported encoding.
 pub fn discovery_encoding(head: &Parts, routed: bool) -> Result<Encoding> {
     if routed {
-        check_route(head, false)?;
+        check_route(head)?;
     }
     whole_encoding(head).ok_or_else(|| Status::not_acceptable(&TYPES))
 }
@@ -208,16 +190,12 @@ fn whole_encoding(head: &Parts) -> Option<Encoding> {
 
 /// Checks the client's list as go-restful's `Route.matchesAccept` does, before the negotiation: without regard to
 /// parameters and ranges of types, other than `*/*`.
-fn check_route(head: &Parts, collection: bool) -> Result<()> {
+fn check_route(head: &Parts) -> Result<()> {
     let matches = accept_header(head).split(',').any(|clause| {
         let media_type = clause.split(';').next().unwrap_or_default().trim();
         media_type == "*/*" || TYPES.contains(&media_type)
     });
-    if matches {
-        return Ok(());
-    }
-    let streams: &[&str] = if collection { &STREAM_TYPES } else { &[] };
-    Err(Status::no_route_produces(&[&TYPES[..], streams].concat()))
+    if matches { Ok(()) } else { Err(Status::not_acceptable(&TYPES)) }
 }
 
 /// The client's list. Without a list, it accepts anything.

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::admission::labels;
-use crate::quote::quote;
 use crate::resources::{Resource, Storage};
 use crate::status::FieldError;
 
@@ -53,8 +52,7 @@ pub fn finalizer_warnings(old: &Value, new: &Value) -> Vec<String> {
                           writers";
             faults.push(advice.to_owned());
         }
-        warnings
-            .extend(faults.into_iter().map(|fault| format!("metadata.finalizers: {}: {fault}", quote(name))));
+        warnings.extend(faults.into_iter().map(|fault| format!("metadata.finalizers: {name:?}: {fault}")));
     }
     warnings
 }

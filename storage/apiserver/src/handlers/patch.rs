@@ -1,5 +1,7 @@
 //! patch: JSON patch, merge patch and strategic merge patch; server-side apply is in `apply`.
 
+use std::fmt::Display;
+
 use http::StatusCode;
 use serde_json::Value;
 
@@ -7,7 +9,7 @@ use super::create::check_namespace;
 use super::update::{Change, check_name, write};
 use super::{Call, apply as server_side};
 use crate::json_patch::{self as operations, MAX_OPERATIONS, Operation};
-use crate::resources::mismatch::{self, kind_of};
+use crate::resources;
 use crate::response::Answer;
 use crate::schema::Shape;
 use crate::status::{Result, Status};
@@ -54,58 +56,24 @@ fn check_named(call: &Call<'_>, change: &Patching, new: &Value) -> Result<()> {
     }
 }
 
-/// The result of a patch as an object of its kind. Faults are those of the patch: upstream shows the whole result of a
-/// JSON or merge patch, and the patch itself of a strategic one.
+/// The result of a patch as an object of its kind.
 fn decode(call: &Call<'_>, change: &Patching, new: Value) -> Result<Value> {
-    if let Patching::Strategic(patch) = change
-        && let Some(why) = call.shape().and_then(|shape| mismatch::restored(&new, shape))
-    {
-        return Err(Status::invalid_patch(&in_go(patch), &why));
-    }
     let unknown = match change {
         Patching::Json(_) | Patching::Merge(_) => call.unknown_kind(&new),
         Patching::Strategic(_) => None,
     };
-    let shown = match change {
-        Patching::Json(_) | Patching::Merge(_) => {
-            let mut shown = new.clone();
-            shown.sort_all_objects();
-            shown.to_string()
-        }
-        Patching::Strategic(patch) => in_go(patch),
-    };
     let decoded = unknown.map_or_else(|| call.try_decode(new), Err);
-    decoded.map_err(|why| Status::invalid_patch(&shown, &why))
+    decoded.map_err(|why| invalid(call, &why))
 }
 
 /// Rejects the result of a patch of a subresource with a schema of its own, if it has values of wrong types.
-pub fn check_types(change: &Patching, new: &Value, shape: &Shape, kind: &str) -> Result<()> {
-    let (shown, fault) = match change {
-        Patching::Json(_) | Patching::Merge(_) => {
-            let mut shown = new.clone();
-            shown.sort_all_objects();
-            (shown.to_string(), mismatch::json(new, shape, kind))
-        }
-        Patching::Strategic(patch) => (in_go(patch), mismatch::restored(new, shape)),
-    };
-    fault.map_or(Ok(()), |why| Err(Status::invalid_patch(&shown, &why)))
+pub fn check_types(call: &Call<'_>, new: &Value, shape: &Shape) -> Result<()> {
+    resources::check_types(new, shape).map_err(|why| invalid(call, &why.to_string()))
 }
 
-/// A value as Go's `fmt` prints it with `%v`.
-fn in_go(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(value) => value.to_string(),
-        Value::String(value) => value.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(in_go).collect::<Vec<_>>().join(" ")),
-        Value::Object(fields) => {
-            let mut fields: Vec<_> =
-                fields.iter().map(|(name, value)| format!("{name}:{}", in_go(value))).collect();
-            fields.sort();
-            format!("map[{}]", fields.join(" "))
-        }
-    }
+/// The failure of a patch with a result that is no object of its kind.
+fn invalid(call: &Call<'_>, why: &str) -> Status {
+    Status::invalid_patch(&String::from_utf8_lossy(&call.body), why)
 }
 
 /// The patch in the body, other than an apply.
@@ -127,57 +95,34 @@ pub fn read(call: &Call<'_>) -> Result<Patching> {
 
 /// The operations of a JSON patch; null has none.
 fn read_operations(body: &[u8]) -> Result<Vec<Operation>> {
-    let value = read_json(body)?;
-    let wrong = match &value {
-        Value::Null => return Ok(Vec::new()),
-        Value::Array(items) => {
-            let item = items.iter().find(|item| !item.is_object());
-            item.map(|item| (item, "handlers.jsonPatchOp"))
-        }
-        other => Some((other, "[]handlers.jsonPatchOp")),
-    };
-    match wrong {
-        Some((found, expected)) => Err(wrong_patch(found, expected)),
-        None => serde_json::from_value(value).map_err(|error| bad_patch(&error.to_string())),
+    match parse(body)? {
+        Value::Null => Ok(Vec::new()),
+        value => serde_json::from_value(value).map_err(|error| bad_patch(&error)),
     }
 }
 
 /// A merge patch, which is an object.
 fn read_merge(body: &[u8]) -> Result<Value> {
-    match read_json(body)? {
-        Value::Null => Err(Status::bad_request("Invalid JSON Patch")),
+    match parse(body)? {
         patch @ Value::Object(_) => Ok(patch),
-        other => Err(wrong_patch(&other, "map[string]interface {}")),
+        _ => Err(bad_patch(&"it must be an object")),
     }
 }
 
-/// A strategic merge patch, which is an object; null changes nothing. Its errors have no introduction.
+/// A strategic merge patch, which is an object; null changes nothing.
 fn read_strategic(body: &[u8]) -> Result<Value> {
-    match parse(body).map_err(Status::bad_request)? {
+    match parse(body)? {
         Value::Null => Ok(Value::Object(serde_json::Map::new())),
         patch @ Value::Object(_) => Ok(patch),
-        other => {
-            let found = kind_of(&other);
-            let message =
-                format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-            Err(Status::bad_request(message))
-        }
+        _ => Err(bad_patch(&"it must be an object")),
     }
 }
 
-fn read_json(body: &[u8]) -> Result<Value> {
-    parse(body).map_err(|why| bad_patch(&why))
+fn parse(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|error| bad_patch(&error))
 }
 
-fn parse(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|error| error.to_string())
-}
-
-fn wrong_patch(found: &Value, expected: &str) -> Status {
-    bad_patch(&format!("json: cannot unmarshal {} into Go value of type {expected}", kind_of(found)))
-}
-
-fn bad_patch(why: &str) -> Status {
+fn bad_patch(why: &dyn Display) -> Status {
     Status::bad_request(format!("error decoding patch: {why}"))
 }
 
@@ -200,18 +145,4 @@ pub fn apply(call: &Call<'_>, change: &Patching, value: Value) -> Result<Value> 
         }
     }
     Ok(new)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn strategic_patches_are_shown_as_go_does() {
-        let patch =
-            json!({ "metadata": { "labels": { "b": null, "a": "x" } }, "list": [1, true, { "k": "v" }] });
-        assert_eq!(in_go(&patch), "map[list:[1 true map[k:v]] metadata:map[labels:map[a:x b:<nil>]]]");
-    }
 }

@@ -30,7 +30,7 @@ pub fn handle(call: &Call<'_>, verb: &str) -> Result<Answer> {
                 let shown = show(scale, &call.path.resource.as_read(&old.value))?;
                 let given = patch::apply(call, &patch, shown)?;
                 if let (None, Some(shape)) = (call.path.resource.custom, kind_shape("autoscaling", "Scale")) {
-                    patch::check_types(&patch, &given, shape, "Scale")?;
+                    patch::check_types(call, &given, shape)?;
                 }
                 change(call, scale, old, &given)
             })?;

@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::create::check_namespace;
 use super::{Call, apply, create, metadata, ownership};
 use crate::admission::{self, addresses};
-use crate::quote::quote;
 use crate::resources::{Generation, Storage, Write, validate_ephemeral_containers};
 use crate::response::Answer;
 use crate::status::{Result, Status};
@@ -50,7 +49,7 @@ fn create_missing(call: &Call<'_>, object: &Value) -> Result<Option<WriteOutcome
         return Ok(None);
     }
     if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-        return Err(Status::other_uid(resource, &call.key()?, uid, ""));
+        return Err(Status::other_uid(resource, call.name()?, uid, ""));
     }
     create::update(call, object.clone())
 }
@@ -149,8 +148,7 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     }
     if let Some(version) = expected("resourceVersion").filter(|version| *version != "0") {
         if version.parse::<u64>().is_err() {
-            let version = quote(version);
-            let message = format!("strconv.ParseUint: parsing {version}: invalid syntax");
+            let message = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
             return Err(Status::unclassified(message));
         }
         if version != old.version.to_string() {
@@ -159,7 +157,7 @@ fn check_version(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     }
     match expected("uid") {
         Some(uid) if uid != old.uid() && call.head.method != Method::PATCH => {
-            Err(Status::other_uid(resource, &old.key, uid, old.uid()))
+            Err(Status::other_uid(resource, &old.key.name, uid, old.uid()))
         }
         _ => Ok(()),
     }

@@ -3,32 +3,30 @@
 //! Mirrors pkg/printers/internalversion/printers.go.
 
 pub(super) mod labels;
-pub(super) mod pod;
-pub(super) mod roles;
-pub(super) mod service;
+mod pod;
+mod roles;
+mod service;
 
 use serde_json::{Value, json};
 
-use crate::custom::{DeclaredCell, leak_all};
+use crate::custom::DeclaredCell;
 use crate::time;
 
 /// How the cell of a column is read from an object. Paths are JSON pointers.
 #[derive(Debug)]
 pub enum Cell {
-    /// A field as it is; null if it is not set.
-    Path(&'static str),
-    /// A field, or this text if it is not set.
-    PathOr(&'static str, &'static str),
+    /// A field, or this text if it is not set or empty.
+    Path(&'static str, &'static str),
     /// A number, or 0 if it is not set.
     Number(&'static str),
     /// A boolean field, or this value if it is not set.
     Flag(&'static str, bool),
     /// How many entries these lists and maps have together.
-    Count(&'static [&'static str]),
+    Count(Vec<&'static str>),
     /// Two numbers, such as those of ready and of expected pods.
     Ratio(&'static str, &'static str),
-    /// This field of each item of a list.
-    Join(&'static str, &'static str),
+    /// This field of each item of a list, or the text if there is none.
+    Join(&'static str, &'static str, &'static str),
     /// Labels.
     Labels(&'static str),
     /// A selector.
@@ -41,20 +39,62 @@ pub enum Cell {
     Declared(&'static DeclaredCell),
 }
 
+/// The functions that the rows name.
+fn computed(name: &str) -> Option<fn(&Value) -> Value> {
+    Some(match name {
+        "age" => |object| since(object["metadata"]["creationTimestamp"].as_str()),
+        "node-status" => node_status,
+        "node-roles" => node_roles,
+        "internal-ip" => |node| node_address(node, "InternalIP"),
+        "external-ip" => |node| node_address(node, "ExternalIP"),
+        "kernel-version" => kernel_version,
+        "ready-containers" => pod::ready_containers,
+        "pod-status" => pod::pod_status,
+        "restarts" => pod::restarts,
+        "readiness-gates" => readiness_gates,
+        "phase" => phase,
+        "class-name" => class_name,
+        "volume-access-modes" => |volume| access_modes(&volume["spec"]["accessModes"]),
+        "claim-of-volume" => claim_of_volume,
+        "claim-capacity" => claim_capacity,
+        "claim-access-modes" => claim_access_modes,
+        "last-seen" => last_seen,
+        "first-seen" => |event| since(first_time(event)),
+        "event-object" => event_object,
+        "event-source" => event_source,
+        "event-message" => |event| event["message"].as_str().unwrap_or_default().trim().into(),
+        "event-count" => {
+            |event| event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1).into()
+        }
+        "class-title" => class_title,
+        "external-ip-of-service" => service::external_ip,
+        "ports-of-service" => service::ports,
+        "role" => roles::role,
+        "users" => |binding| roles::subjects(binding, "User"),
+        "groups" => |binding| roles::subjects(binding, "Group"),
+        "service-accounts" => |binding| roles::subjects(binding, "ServiceAccount"),
+        _ => return None,
+    })
+}
+
 impl Cell {
-    /// Reads the cell of a column in `inert.yaml`, which describes the format.
+    /// Reads the cell of a column in `columns.yaml` or `inert.yaml`; the former describes the format.
     pub(super) fn read(text: &'static str) -> Option<Self> {
         let words: Vec<&'static str> = text.split(' ').collect();
         Some(match words[..] {
-            ["path", path] => Self::PathOr(path, ""),
-            ["path", path, unset] => Self::PathOr(path, unset),
+            ["path", path] => Self::Path(path, ""),
+            ["path", path, unset] => Self::Path(path, unset),
             ["number", path] => Self::Number(path),
-            ["count", path] => Self::Count(leak_all(vec![path])),
+            ["flag", path] => Self::Flag(path, false),
+            ["flag", path, "true"] => Self::Flag(path, true),
+            ["count", ref paths @ ..] => Self::Count(paths.to_vec()),
             ["ratio", one, all] => Self::Ratio(one, all),
-            ["join", list, field] => Self::Join(list, field),
+            ["join", list, field] => Self::Join(list, field, ""),
+            ["join", list, field, unset] => Self::Join(list, field, unset),
             ["labels", path] => Self::Labels(path),
             ["selector", path] => Self::Selector(path),
             ["since", path] => Self::Since(path),
+            [name] => Self::Computed(computed(name)?),
             _ => return None,
         })
     }
@@ -62,8 +102,7 @@ impl Cell {
     /// The cell of one object.
     pub fn of(&self, object: &Value) -> Value {
         match self {
-            Self::Path(path) => object.pointer(path).cloned().unwrap_or_default(),
-            Self::PathOr(path, unset) => or(object.pointer(path).unwrap_or(&Value::Null), unset),
+            Self::Path(path, unset) => or(object.pointer(path).unwrap_or(&Value::Null), unset),
             Self::Number(path) => {
                 object.pointer(path).filter(|number| number.is_number()).cloned().unwrap_or_else(|| 0.into())
             }
@@ -76,14 +115,14 @@ impl Cell {
                 let number = |path| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
                 format!("{}/{}", number(one), number(all)).into()
             }
-            Self::Join(list, field) => {
+            Self::Join(list, field, unset) => {
                 let items = object.pointer(list).and_then(Value::as_array).into_iter().flatten();
-                let texts = items.map(|item| match &item[field] {
+                let texts = items.map(|item| match if *field == "." { item } else { &item[field] } {
                     Value::String(text) => text.clone(),
                     Value::Null => String::new(),
                     other => other.to_string(),
                 });
-                texts.collect::<Vec<_>>().join(",").into()
+                joined(&texts.collect::<Vec<_>>(), unset)
             }
             Self::Labels(path) => labels::format_labels(object.pointer(path).unwrap_or(&Value::Null)),
             Self::Selector(path) => labels::format_selector(object.pointer(path).unwrap_or(&Value::Null)),
@@ -106,16 +145,12 @@ fn entries(value: &Value) -> usize {
     }
 }
 
-pub(super) fn age(object: &Value) -> Value {
-    since(object["metadata"]["creationTimestamp"].as_str())
-}
-
 fn since(moment: Option<&str>) -> Value {
     moment.and_then(time::seconds_since).map_or("<unknown>".into(), |seconds| time::human(seconds).into())
 }
 
 fn or(value: &Value, unset: &str) -> Value {
-    if value.is_null() { unset.into() } else { value.clone() }
+    if value.is_null() || value == "" { unset.into() } else { value.clone() }
 }
 
 /// The elements of a list, none if it is not set.
@@ -124,11 +159,12 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// `a,b`, or `unset` if there is none.
-fn joined(values: &[&str], unset: &str) -> Value {
-    if values.is_empty() { unset.into() } else { values.join(",").into() }
+fn joined<T: AsRef<str>>(values: &[T], unset: &str) -> Value {
+    let texts: Vec<&str> = values.iter().map(AsRef::as_ref).collect();
+    if texts.is_empty() { unset.into() } else { texts.join(",").into() }
 }
 
-pub(super) fn node_status(node: &Value) -> Value {
+fn node_status(node: &Value) -> Value {
     let ready = list(&node["status"]["conditions"]).iter().find(|condition| condition["type"] == "Ready");
     let mut status = match ready.map(|ready| ready["status"] == "True") {
         Some(true) => "Ready",
@@ -142,7 +178,7 @@ pub(super) fn node_status(node: &Value) -> Value {
     status.into()
 }
 
-pub(super) fn node_roles(node: &Value) -> Value {
+fn node_roles(node: &Value) -> Value {
     let labels = node["metadata"]["labels"].as_object();
     let roles: Vec<&str> = labels
         .into_iter()
@@ -153,43 +189,24 @@ pub(super) fn node_roles(node: &Value) -> Value {
     joined(&roles, "<none>")
 }
 
-pub(super) fn internal_ip(node: &Value) -> Value {
-    node_address(node, "InternalIP")
-}
-
-pub(super) fn external_ip(node: &Value) -> Value {
-    node_address(node, "ExternalIP")
-}
-
 fn node_address(node: &Value, kind: &str) -> Value {
     let address = list(&node["status"]["addresses"]).iter().find(|address| address["type"] == kind);
     address.map_or(json!("<none>"), |address| address["address"].clone())
 }
 
-pub(super) fn os_image(node: &Value) -> Value {
-    known(&node["status"]["nodeInfo"]["osImage"]).into()
-}
-
 /// With the architecture, if the node reports it.
-pub(super) fn kernel_version(node: &Value) -> Value {
+fn kernel_version(node: &Value) -> Value {
     let info = &node["status"]["nodeInfo"];
-    let kernel = known(&info["kernelVersion"]);
-    match info["architecture"].as_str() {
-        Some(architecture) if !architecture.is_empty() => format!("{kernel} ({architecture})").into(),
-        _ => kernel.into(),
+    let kernel = or(&info["kernelVersion"], "<unknown>");
+    match (kernel.as_str(), info["architecture"].as_str()) {
+        (Some(kernel), Some(architecture)) if !architecture.is_empty() => {
+            format!("{kernel} ({architecture})").into()
+        }
+        _ => kernel,
     }
 }
 
-pub(super) fn container_runtime(node: &Value) -> Value {
-    known(&node["status"]["nodeInfo"]["containerRuntimeVersion"]).into()
-}
-
-/// What a node reports; Go writes these fields even when they are empty.
-fn known(value: &Value) -> &str {
-    value.as_str().filter(|text| !text.is_empty()).unwrap_or("<unknown>")
-}
-
-pub(super) fn readiness_gates(pod: &Value) -> Value {
+fn readiness_gates(pod: &Value) -> Value {
     let gates = list(&pod["spec"]["readinessGates"]);
     if gates.is_empty() {
         return "<none>".into();
@@ -203,7 +220,7 @@ pub(super) fn readiness_gates(pod: &Value) -> Value {
 }
 
 /// The phase of a volume or claim, or Terminating.
-pub(super) fn phase(object: &Value) -> Value {
+fn phase(object: &Value) -> Value {
     if object["metadata"]["deletionTimestamp"].is_string() {
         return "Terminating".into();
     }
@@ -211,16 +228,12 @@ pub(super) fn phase(object: &Value) -> Value {
 }
 
 /// The class of a volume or claim, from the annotation or the field.
-pub(super) fn class_name(object: &Value) -> Value {
+fn class_name(object: &Value) -> Value {
     let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     if annotation.is_null() { or(&object["spec"]["storageClassName"], "") } else { annotation.clone() }
 }
 
-pub(super) fn volume_access_modes(volume: &Value) -> Value {
-    access_modes(&volume["spec"]["accessModes"])
-}
-
-pub(super) fn claim_of_volume(volume: &Value) -> Value {
+fn claim_of_volume(volume: &Value) -> Value {
     match &volume["spec"]["claimRef"] {
         Value::Object(claim) => {
             let part = |field: &str| claim.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -230,11 +243,11 @@ pub(super) fn claim_of_volume(volume: &Value) -> Value {
     }
 }
 
-pub(super) fn claim_capacity(claim: &Value) -> Value {
+fn claim_capacity(claim: &Value) -> Value {
     if has_volume(claim) { or(&claim["status"]["capacity"]["storage"], "0") } else { "".into() }
 }
 
-pub(super) fn claim_access_modes(claim: &Value) -> Value {
+fn claim_access_modes(claim: &Value) -> Value {
     if has_volume(claim) { access_modes(&claim["status"]["accessModes"]) } else { "".into() }
 }
 
@@ -256,21 +269,17 @@ fn access_modes(modes: &Value) -> Value {
     joined(&given, "")
 }
 
-pub(super) fn last_seen(event: &Value) -> Value {
+fn last_seen(event: &Value) -> Value {
     let last =
         [&event["series"]["lastObservedTime"], &event["lastTimestamp"]].into_iter().find_map(Value::as_str);
     since(last.or(first_time(event)))
-}
-
-pub(super) fn first_seen(event: &Value) -> Value {
-    since(first_time(event))
 }
 
 fn first_time(event: &Value) -> Option<&str> {
     [&event["firstTimestamp"], &event["eventTime"]].into_iter().find_map(Value::as_str)
 }
 
-pub(super) fn event_object(event: &Value) -> Value {
+fn event_object(event: &Value) -> Value {
     let object = &event["involvedObject"];
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     match object["name"].as_str() {
@@ -279,7 +288,7 @@ pub(super) fn event_object(event: &Value) -> Value {
     }
 }
 
-pub(super) fn event_source(event: &Value) -> Value {
+fn event_source(event: &Value) -> Value {
     let source = &event["source"];
     let first = |values: [&Value; 2]| {
         let mut texts = values.into_iter().filter_map(Value::as_str);
@@ -292,30 +301,10 @@ pub(super) fn event_source(event: &Value) -> Value {
     }
 }
 
-pub(super) fn event_message(event: &Value) -> Value {
-    event["message"].as_str().unwrap_or_default().trim().into()
-}
-
-pub(super) fn event_count(event: &Value) -> Value {
-    event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1).into()
-}
-
 /// The name of a StorageClass, marked if it is the default.
-pub(super) fn class_title(class: &Value) -> Value {
+fn class_title(class: &Value) -> Value {
     let name = class["metadata"]["name"].as_str().unwrap_or_default();
     if crate::admission::claim::is_default(class) { format!("{name} (default)").into() } else { name.into() }
-}
-
-pub(super) fn token_audiences(driver: &Value) -> Value {
-    let requests = list(&driver["spec"]["tokenRequests"]).iter();
-    let audiences: Vec<&str> = requests.filter_map(|request| request["audience"].as_str()).collect();
-    joined(&audiences, "<unset>")
-}
-
-pub(super) fn lifecycle_modes(driver: &Value) -> Value {
-    let modes = list(&driver["spec"]["volumeLifecycleModes"]).iter();
-    let modes: Vec<&str> = modes.filter_map(Value::as_str).collect();
-    joined(&modes, "<none>")
 }
 
 #[cfg(test)]
@@ -325,9 +314,9 @@ mod tests {
     #[test]
     fn empty_fields_are_as_unset() {
         let node = json!({ "status": { "nodeInfo": { "osImage": "", "kernelVersion": "6.1", "architecture": "" } } });
-        assert_eq!(os_image(&node), "<unknown>");
+        let os = Cell::read("path /status/nodeInfo/osImage <unknown>").unwrap();
+        assert_eq!(os.of(&node), "<unknown>");
         assert_eq!(kernel_version(&node), "6.1");
-        assert_eq!(container_runtime(&node), "<unknown>");
         let node = json!({ "status": { "nodeInfo": { "kernelVersion": "6.1", "architecture": "amd64" } } });
         assert_eq!(kernel_version(&node), "6.1 (amd64)");
         let event = json!({
@@ -344,26 +333,28 @@ mod tests {
             "name": "a", "none": null, "yes": true, "list": [1, 2], "map": { "k": "v" },
             "items": [{ "name": "a" }, { "name": 2 }], "selector": { "matchLabels": { "k": "v" } },
         });
-        for (cell, expected) in [
-            (Cell::Path("/name"), json!("a")),
-            (Cell::Path("/absent"), Value::Null),
-            (Cell::PathOr("/name", "-"), json!("a")),
-            (Cell::PathOr("/none", "-"), json!("-")),
-            (Cell::PathOr("/absent/below", "-"), json!("-")),
-            (Cell::Number("/list/1"), json!(2)),
-            (Cell::Number("/none"), json!(0)),
-            (Cell::Flag("/yes", false), json!(true)),
-            (Cell::Flag("/absent", true), json!(true)),
-            (Cell::Flag("/none", false), json!(false)),
-            (Cell::Count(&["/list", "/map", "/absent"]), json!(3)),
-            (Cell::Ratio("/list/0", "/absent"), json!("1/0")),
-            (Cell::Join("/items", "name"), json!("a,2")),
-            (Cell::Join("/absent", "name"), json!("")),
-            (Cell::Labels("/map"), json!("k=v")),
-            (Cell::Selector("/selector"), json!("k=v")),
-            (Cell::Since("/absent"), json!("<none>")),
-            (Cell::Computed(phase), json!("")),
+        for (text, expected) in [
+            ("path /name -", json!("a")),
+            ("path /none -", json!("-")),
+            ("path /absent/below -", json!("-")),
+            ("path /absent", json!("")),
+            ("number /list/1", json!(2)),
+            ("number /none", json!(0)),
+            ("flag /yes", json!(true)),
+            ("flag /absent true", json!(true)),
+            ("flag /none", json!(false)),
+            ("count /list /map /absent", json!(3)),
+            ("ratio /list/0 /absent", json!("1/0")),
+            ("join /items name", json!("a,2")),
+            ("join /list .", json!("1,2")),
+            ("join /absent name", json!("")),
+            ("join /absent name <none>", json!("<none>")),
+            ("labels /map", json!("k=v")),
+            ("selector /selector", json!("k=v")),
+            ("since /absent", json!("<none>")),
+            ("phase", json!("")),
         ] {
+            let cell = Cell::read(text).unwrap();
             assert_eq!(cell.of(&object), expected, "{cell:?}");
         }
     }

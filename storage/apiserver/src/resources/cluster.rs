@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BASE, Generation, Resource, Storage, Subresource, columns, default_to, status_of};
+use super::{BASE, Generation, Resource, Storage, Subresource, default_to, status_of};
 use crate::admission::{class, config};
 use crate::encoding::base64;
 use crate::names::NameRule;
@@ -23,7 +23,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 let change = config::validate_config_map_update(old, new);
                 followed_by(change, || config::validate_config_map(new))
             },
-            columns: columns::CONFIG_MAP,
             ..BASE
         },
         Resource {
@@ -45,7 +44,6 @@ pub(super) fn rows() -> Vec<Resource> {
             settle_status: |_, namespace| default_to(&mut namespace["status"], "phase", "Active"),
             validate_status: validate_namespace_status,
             fields: &[super::Field { name: "status.phase", pointers: &["/status/phase"], unset: "" }],
-            columns: columns::NAMESPACE,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
         },
@@ -61,7 +59,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 let change = config::validate_secret_update(old, new);
                 followed_by(change, || config::validate_secret(new))
             },
-            columns: columns::SECRET,
             fields: &[super::Field { name: "type", pointers: &["/type"], unset: "" }],
             ..BASE
         },
@@ -95,7 +92,6 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             default: default_lease,
             validate: class::validate_lease,
-            columns: columns::LEASE,
             empty: r#","spec":{}"#,
             ..BASE
         },
@@ -114,7 +110,6 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             validate: class::validate_priority,
             validate_update: class::validate_priority_update,
-            columns: columns::PRIORITY_CLASS,
             empty: r#","value":0"#,
             ..BASE
         },

@@ -1,6 +1,6 @@
 //! CustomResourceDefinition. What a definition brings is in `custom`.
 
-use super::{BASE, Generation, Resource, Storage, columns, status_of};
+use super::{BASE, Generation, Resource, Storage, status_of};
 use crate::custom::definition;
 
 pub(super) fn row() -> Resource {
@@ -21,7 +21,6 @@ pub(super) fn row() -> Resource {
         validate: definition::validate,
         validate_update: definition::validate_update,
         warnings: |definition, _| definition::warnings(definition),
-        columns: columns::NAME_AND_CREATED,
         empty: r#","spec":{"group":"","names":{"kind":"","plural":""},"scope":"","versions":null}"#,
         ..BASE
     }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Resource, Storage, columns, default_to};
+use super::{BASE, Field, Resource, Storage, default_to};
 use crate::admission::event;
 
 /// Field of a core event, field of an `events.k8s.io` event.
@@ -79,7 +79,6 @@ fn base() -> Resource {
         short_names: &["ev"],
         namespaced: true,
         default: complete,
-        columns: columns::EVENT,
         ..BASE
     }
 }

@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::cells::Cell;
-use super::columns::{AGE, Column, NAME};
+use super::columns;
 use super::decode::decode;
 use super::{BASE, Generation, Resource, Storage, Subresource, default_to, job, pod, scale, status_of};
 use crate::custom::{leak, leak_all};
@@ -121,7 +120,7 @@ impl Inert {
             deprecation: self.deprecation.as_deref(),
             // The stock controller of Jobs requires a selector, which upstream's API server makes.
             begin: if self.kind == "Job" { job::select_own_pods } else { BASE.begin },
-            columns: leak_all(self.columns()),
+            columns: leak_all(columns::read(&self.kind, &self.columns)),
             inert: Some(self),
             ..BASE
         };
@@ -145,23 +144,6 @@ impl Inert {
         self.complete_status(&mut value);
         let fields = value.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
         fields.map(|(name, value)| format!(",\"{name}\":{value}")).collect()
-    }
-
-    fn columns(&'static self) -> Vec<Column> {
-        let column = |(name, text): (&'static String, &'static Value)| {
-            let text = text.as_str().unwrap_or_default();
-            if text == "age" {
-                return AGE;
-            }
-            let (priority, cell) = match text.strip_prefix("wide ") {
-                Some(cell) => (1, cell),
-                None => (0, text),
-            };
-            let cell = Cell::read(cell).unwrap_or_else(|| panic!("{}: no cell is {text:?}", self.kind));
-            let kind = if matches!(cell, Cell::Number(_) | Cell::Count(_)) { "integer" } else { "string" };
-            Column { name, kind, format: "", description: "", priority, cell }
-        };
-        std::iter::once(NAME).chain(self.columns.iter().map(column)).collect()
     }
 
     /// Sets the default values of optional fields.

@@ -9,7 +9,6 @@ mod definitions;
 mod events;
 mod inert;
 mod job;
-pub mod mismatch;
 mod node;
 mod pod;
 mod reviews;
@@ -30,8 +29,8 @@ use crate::status::FieldError;
 use crate::store::Object;
 
 pub use cells::{Cell, labels::selector_text};
-pub use columns::{BUILT_IN_SCALE, CREATED, Column, NAME, SCALE};
-pub use decode::{DecodeError, Decoded, decode, decode_metadata};
+pub use columns::{CREATED, Column, NAME, of as columns_of};
+pub use decode::{DecodeError, Decoded, check_types, decode, decode_metadata};
 pub use inert::Inert;
 pub use pod::validate_ephemeral_containers;
 
@@ -334,7 +333,7 @@ pub const BASE: Resource = Resource {
     warnings: |_, _| Vec::new(),
     deprecation: None,
     fields: &[],
-    columns: columns::NAME_AND_AGE,
+    columns: &[],
     custom: None,
     inert: None,
     view: None,
@@ -489,6 +488,7 @@ static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     ]
     .into_iter()
     .flatten()
+    .map(|row| if row.columns.is_empty() { Resource { columns: columns_of(row.kind), ..row } } else { row })
     .collect()
 });
 

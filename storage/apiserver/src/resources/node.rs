@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::pod::write_times;
-use super::{BASE, Field, Resource, Storage, columns, default_to, status_of};
+use super::{BASE, Field, Resource, Storage, default_to, status_of};
 use crate::admission::node;
 
 pub(super) fn row() -> Resource {
@@ -20,7 +20,6 @@ pub(super) fn row() -> Resource {
         warnings: |node, _| node::warnings(node),
         validate_update: node::validate_update,
         fields: &[Field { name: "spec.unschedulable", pointers: &["/spec/unschedulable"], unset: "false" }],
-        columns: columns::NODE,
         empty: concat!(
             r#","spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","#,
             r#""systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","#,

@@ -4,10 +4,9 @@
 
 use serde_json::{Value, json};
 
-use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, columns, default_to, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, Subresource, Write, default_to, status_of};
 use crate::admission;
 use crate::names;
-use crate::quote::quote;
 use crate::status::FieldError;
 
 pub(super) fn row() -> Resource {
@@ -71,7 +70,6 @@ pub(super) fn row() -> Resource {
             Field { name: "status.podIP", pointers: &["/status/podIP"], unset: "" },
             Field { name: "status.nominatedNodeName", pointers: &["/status/nominatedNodeName"], unset: "" },
         ],
-        columns: columns::POD,
         empty: r#","spec":{"containers":null},"status":{}"#,
         ..BASE
     }
@@ -364,7 +362,7 @@ pub fn validate_ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError
         };
         errors.push(FieldError::forbidden(
             path,
-            format!("existing ephemeral containers {} may not be {fault}\n", quote(name)),
+            format!("existing ephemeral containers {name:?} may not be {fault}\n"),
         ));
     }
     errors

@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::columns::{NAME_AND_CREATED, roles as columns};
 use super::{BASE, Resource, Storage, default_to};
 use crate::admission::role;
 use crate::names::NameRule;
@@ -22,7 +21,6 @@ pub(super) fn rows() -> Vec<Resource> {
             empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_cluster_role_binding,
             validate_update: role::validate_cluster_role_binding_update,
-            columns: columns::CLUSTER_ROLE_BINDING,
             ..RBAC
         },
         Resource {
@@ -33,7 +31,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_role,
             empty: r#","rules":null"#,
             validate: role::validate_cluster_role,
-            columns: NAME_AND_CREATED,
             ..RBAC
         },
         Resource {
@@ -46,7 +43,6 @@ pub(super) fn rows() -> Vec<Resource> {
             empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
             validate: role::validate_role_binding,
             validate_update: role::validate_role_binding_update,
-            columns: columns::ROLE_BINDING,
             ..RBAC
         },
         Resource {
@@ -58,7 +54,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_role,
             empty: r#","rules":null"#,
             validate: role::validate_role,
-            columns: NAME_AND_CREATED,
             ..RBAC
         },
     ]

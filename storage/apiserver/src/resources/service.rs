@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::{BASE, Resource, Storage, columns, default_to, status_of};
+use super::{BASE, Resource, Storage, default_to, status_of};
 use crate::admission::addresses::{needs_address, needs_health_port, needs_node_ports};
 use crate::admission::{items, service, text};
 use crate::names::NameRule;
@@ -30,7 +30,6 @@ pub(super) fn row() -> Resource {
         validate_status: service::validate_status,
         validate_update: service::validate_update,
         warnings: |service, _| service::warnings(service),
-        columns: columns::SERVICE,
         empty: r#","spec":{},"status":{"loadBalancer":{}}"#,
         ..BASE
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::decode::{DecodeError, Decoded, decode};
-use super::{BASE, Field, Generation, Resource, Storage, columns, default_to, pod, status_of};
+use super::{BASE, Field, Generation, Resource, Storage, default_to, pod, status_of};
 use crate::admission::{attachment, claim, class, driver, volume};
 use crate::status::FieldError;
 use crate::time;
@@ -32,7 +32,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate_update: |old, new| {
                 preceded_by(|| claim::validate(new), claim::validate_update(old, new))
             },
-            columns: columns::CLAIM,
             empty: r#","spec":{"resources":{}},"status":{}"#,
             ..BASE
         },
@@ -65,7 +64,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 preceded_by(|| volume::validate(new), volume::validate_update(old, new))
             },
             warnings: |volume, _| volume::warnings(volume),
-            columns: columns::VOLUME,
             empty: r#","spec":{},"status":{}"#,
             ..BASE
         },
@@ -83,7 +81,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 preceded_by(|| driver::validate(new), driver::validate_update(old, new))
             },
             warnings: driver::warnings,
-            columns: columns::DRIVER,
             empty: r#","spec":{}"#,
             ..STORAGE
         },
@@ -98,7 +95,6 @@ pub(super) fn rows() -> Vec<Resource> {
             default: default_node,
             validate: driver::validate_node,
             validate_update: driver::validate_node_update,
-            columns: columns::CSI_NODE,
             empty: r#","spec":{"drivers":null}"#,
             ..STORAGE
         },
@@ -115,7 +111,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate_update: |old, new| {
                 preceded_by(|| driver::validate_capacity(new), driver::validate_capacity_update(old, new))
             },
-            columns: columns::NAME_AND_CREATED,
             empty: r#","storageClassName":"""#,
             ..STORAGE
         },
@@ -134,7 +129,6 @@ pub(super) fn rows() -> Vec<Resource> {
             validate_update: |old, new| {
                 preceded_by(|| class::validate(new), class::validate_update(old, new))
             },
-            columns: columns::CLASS,
             empty: r#","provisioner":"""#,
             ..STORAGE
         },
@@ -158,7 +152,6 @@ pub(super) fn rows() -> Vec<Resource> {
                 Field { name: "spec.attacher", pointers: &["/spec/attacher"], unset: "" },
                 Field { name: "spec.nodeName", pointers: &["/spec/nodeName"], unset: "" },
             ],
-            columns: columns::ATTACHMENT,
             empty: r#","spec":{"attacher":"","source":{},"nodeName":""},"status":{"attached":false}"#,
             ..STORAGE
         },
@@ -170,7 +163,6 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["vac"],
             validate: class::validate_attributes,
             validate_update: class::validate_attributes_update,
-            columns: columns::ATTRIBUTES_CLASS,
             empty: r#","driverName":"""#,
             ..STORAGE
         },

@@ -157,14 +157,6 @@ pub struct Object {
     pub others: Option<Shape>,
 }
 
-impl Object {
-    /// The name of the type in Go, such as `v1.PodSpec`.
-    pub fn go_name(&self) -> String {
-        let version = self.package.rsplit('.').next().unwrap_or_default();
-        format!("{version}.{}", self.name)
-    }
-}
-
 /// All types.
 #[derive(Debug)]
 pub struct Schema {

@@ -70,7 +70,7 @@ async fn invalid_bodies_in_protobuf_are_rejected() {
     let snapshot = b"k8s\0\n\x2c\n\x1asnapshot.storage.k8s.io/v1\x12\x0eVolumeSnapshot";
     let table: [(&str, &[u8], u16, &str); 4] = [
         (NAMESPACES, b"\x08\x01", 400, "expected prefix [107 56 115 0]"),
-        (NAMESPACES, &NAMESPACE[..20], 400, "unexpected EOF"),
+        (NAMESPACES, &NAMESPACE[..20], 400, "not well-formed protobuf"),
         (SECRETS, NAMESPACE, 400, "cannot be handled as a Secret"),
         (SNAPSHOTS, snapshot, 400, "send JSON"),
     ];

@@ -18,6 +18,7 @@ mod turns;
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
+use serde::Deserialize;
 
 pub use self::{permits::Permit, service::Varied};
 use crate::{
@@ -27,7 +28,8 @@ use crate::{
 };
 
 /// A legal variant of the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// The driver creates no volumes: it has only those that administrators create
     WithoutCreateDeleteVolume,
@@ -211,106 +213,6 @@ impl Variant {
 
     fn value(self) -> clap::builder::PossibleValue {
         self.to_possible_value().expect("no variant is hidden")
-    }
-
-    /// The capabilities that the driver lacks: the one of the name, and those that require it.
-    fn lacks(self) -> &'static [Capability] {
-        use Capability as C;
-        match self {
-            Self::WithoutCreateDeleteVolume => &[C::CreateDeleteVolume, C::CloneVolume],
-            Self::WithoutPublishUnpublishVolume => &[C::PublishUnpublishVolume],
-            Self::WithoutPublishReadonly => &[C::PublishReadonly],
-            Self::WithoutListVolumes => &[C::ListVolumes],
-            Self::WithoutListVolumesPublishedNodes => &[C::ListVolumesPublishedNodes],
-            Self::WithoutGetCapacity => &[C::GetCapacity],
-            Self::WithoutSingleNodeMultiWriter => &[C::SingleNodeMultiWriter],
-            Self::WithoutStageUnstageVolume => &[C::StageUnstageVolume],
-            Self::WithoutGetVolumeStats => &[C::GetVolumeStats, C::VolumeCondition],
-            Self::WithoutExpandVolume => &[C::ExpandVolume],
-            Self::WithoutOnlineExpansion => &[C::OnlineExpansion],
-            Self::WithoutGetVolume => &[C::GetVolume],
-            Self::WithoutVolumeCondition => &[C::VolumeCondition],
-            Self::WithoutModifyVolume => &[C::ModifyVolume],
-            Self::WithoutRawBlock => &[C::RawBlock],
-            Self::WithoutMultiNodeReaderOnly => &[C::MultiNodeReaderOnly],
-            Self::WithoutMultiNodeSingleWriter => &[C::MultiNodeSingleWriter],
-            Self::WithoutMultiNodeMultiWriter => &[C::MultiNodeMultiWriter],
-            Self::WithoutInlineEphemeral => &[C::InlineEphemeral],
-            Self::WithoutCreateDeleteSnapshot => &[C::CreateDeleteSnapshot],
-            Self::WithoutListSnapshots => &[C::ListSnapshots],
-            Self::WithoutGetSnapshot => &[C::GetSnapshot],
-            Self::WithoutCloneVolume => &[C::CloneVolume],
-            Self::WithoutGroupSnapshot => &[C::GroupSnapshot],
-            Self::WithoutSnapshotMetadata => &[C::SnapshotMetadata],
-            // NodeExpandVolume expands what ControllerExpandVolume has expanded.
-            Self::WithoutController => &[
-                C::CreateDeleteVolume,
-                C::PublishUnpublishVolume,
-                C::ListVolumes,
-                C::GetCapacity,
-                C::ExpandVolume,
-                C::GetVolume,
-                C::ModifyVolume,
-                C::CreateDeleteSnapshot,
-                C::CloneVolume,
-            ],
-            // The status contains both.
-            Self::ListStatusUnset => &[C::ListVolumesPublishedNodes, C::VolumeCondition],
-            Self::WithoutTopology
-            | Self::NodeTopologyUnset
-            | Self::VolumeTopologyUnset
-            | Self::VolumeTopologyWider
-            | Self::NodeLimitUnset
-            | Self::LongestNodeId
-            | Self::ManifestSet
-            | Self::ReadyUnset
-            | Self::ReadyLate
-            | Self::CapacityUnknown
-            | Self::CapacityLate
-            | Self::SizesInGibibytes
-            | Self::ContentSourceUnset
-            | Self::VolumeContextUnset
-            | Self::LongestVolumeContext
-            | Self::PublishContextSet
-            | Self::LongestIds
-            | Self::IdsWithSlashes
-            | Self::ManyPages
-            | Self::EmptyFirstPage
-            | Self::EmptyLastPage
-            | Self::PagesByPosition
-            | Self::LongestTokens
-            | Self::PublishedNodesStale
-            | Self::CapacityLimitsUnset
-            | Self::ConfirmedWithoutContext
-            | Self::DeleteRefusedWithSnapshots
-            | Self::SourcesInUse
-            | Self::ExpandSmallerRefused
-            | Self::NodeExpansionRequired
-            | Self::NotFoundWhenGone
-            | Self::SnapshotSizeUnknown
-            | Self::SnapshotSizeLate
-            | Self::TimesInSeconds
-            | Self::ListedTimesInSeconds
-            | Self::ReadyToUseLate
-            | Self::MetadataFixedBlocks
-            | Self::MetadataLargeBlocks
-            | Self::MetadataSingleBlocks
-            | Self::MetadataEmptyMessages
-            | Self::MetadataUntracked
-            | Self::GroupsOfOneVolume
-            | Self::SnapshotsOfUnusedVolumes
-            | Self::SnapshotsOfUsedVolumes
-            | Self::StatsUnset
-            | Self::StatsOfBytes
-            | Self::StatsOfInodes
-            | Self::StatsOfTotals
-            | Self::NodeExpandedSizeUnset
-            | Self::Slow
-            | Self::SlowResponses
-            | Self::SerialCalls
-            | Self::AbortedWhileBusy
-            | Self::BusyAfterCancel => &[],
-        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! Clusters with virtual nodes on this machine: `--cluster embedded`, and `envtest` with a stock API server.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use async_trait::async_trait;
 use claimcheck_cluster::{
-    Api, Assets, Cluster, ClusterCapabilities, ControllerPrograms, DeploymentObjects, DriverCommand,
-    DriverPolicy, Instrumentation, Options, StockSidecars,
+    Api, Assets, Cluster, ClusterCapabilities, ControllerPrograms, DriverPolicy, Instrumentation, Options,
 };
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
@@ -16,6 +15,7 @@ use claimcheck_suites::{
     Environment, FileSystems, FsType,
     testdriver::{Class, TestDriver},
 };
+use claimcheck_vendor::{DriverCommand, Plan};
 
 use super::{
     place::{Development, NO_INLINE, Place, UNKNOWN, loop_devices},
@@ -55,22 +55,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The driver on virtual nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Driver {
-    /// The command that starts it on a node.
-    pub command: DriverCommand,
-    /// The command that starts its controller, if that is a separate process.
-    pub controller: Option<DriverCommand>,
-    /// The parameters of its storage classes.
-    pub class_parameters: BTreeMap<String, String>,
-    /// Their mount options.
-    pub class_mount_options: Vec<String>,
+    /// What a cluster runs of its vendor.
+    pub vendor: Box<Plan>,
     /// The file systems that it supports, if it is user-provided.
     pub file_systems: Vec<FsType>,
-    /// The stock programs in place of built-in sidecars, or in addition to them.
-    pub sidecars: StockSidecars,
     /// The driver file (`--driver-config`).
     pub config: Option<Arc<TestDriver>>,
-    /// What `--deployment` adds apart from programs.
-    pub deployment: Box<DeploymentObjects>,
     /// What of `--deployment` has no effect, and which sidecars it lacks.
     pub deployment_notice: Option<String>,
     /// What stands for images in pods.
@@ -84,7 +74,7 @@ struct Driver {
 impl Driver {
     /// Whether it is the built-in driver, all properties of which are known.
     fn is_builtin(&self) -> bool {
-        self.command == DriverCommand::Builtin
+        self.vendor.driver == DriverCommand::Builtin
     }
 
     /// The fields of its CSIDriver object that do not follow from its declared capabilities.
@@ -109,13 +99,8 @@ impl Driver {
     fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
         Ok(Options {
             nodes,
-            driver: self.command.clone().sabotaged(self.sabotage.as_deref()),
-            controller: self.controller.clone().map(|it| it.sabotaged(self.sabotage.as_deref())),
-            class_parameters: self.class_parameters.clone(),
-            class_mount_options: self.class_mount_options.clone(),
+            vendor: self.vendor.clone().sabotaged(self.sabotage.as_deref()),
             policy: self.policy(),
-            sidecars: self.sidecars.clone(),
-            deployment: (*self.deployment).clone(),
             pod_images: self.pod_images.clone(),
             start_timeout: self.start_timeout.unwrap_or(START_TIMEOUT),
             api,
@@ -153,13 +138,17 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
     let file_systems = file_systems(&options.fs_types);
     let class = existing_class(config.as_deref());
     let Some(deployment) = options.deployment.read(options.sidecars.roles(), class)? else {
-        return Ok(Driver {
-            command: options.driver,
+        let vendor = Plan {
+            driver: options.driver,
             controller: options.driver_controller,
             class_parameters: parameters.into_iter().chain(options.driver_params).collect(),
             class_mount_options: mount_options.unwrap_or_default(),
-            file_systems,
             sidecars: options.sidecars.read(None)?,
+            ..Plan::default()
+        };
+        return Ok(Driver {
+            vendor: Box::new(vendor),
+            file_systems,
             config,
             pod_images: options.pod_images,
             start_timeout: options.start_timeout,
@@ -182,15 +171,18 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
         (None, driver) => (driver, options.driver_controller),
     };
     let parameters = deployment.class_parameters.into_iter().chain(parameters).chain(options.driver_params);
-    Ok(Driver {
-        command,
+    let vendor = Plan {
+        driver: command,
         controller,
         class_parameters: parameters.collect(),
         class_mount_options: mount_options.unwrap_or(deployment.class_mount_options),
-        file_systems,
         sidecars: options.sidecars.read(Some(deployment.sidecars))?,
+        objects: deployment.objects,
+    };
+    Ok(Driver {
+        vendor: Box::new(vendor),
+        file_systems,
         config,
-        deployment: Box::new(deployment.objects),
         deployment_notice: deployment.notice,
         pod_images: options.pod_images,
         start_timeout: options.start_timeout,
@@ -207,7 +199,7 @@ impl Place for EmbeddedPlace {
             Api::Stock(_) => ClusterKind::Envtest,
         };
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        driver.deployment.check_class(&driver.class_parameters)?;
+        driver.vendor.objects.check_class(&driver.vendor.class_parameters)?;
         let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
         // Boxed: bringing up a cluster is a large future, and is awaited once.
         let cluster = Box::pin(Cluster::embedded(&options)).await;
@@ -230,11 +222,11 @@ impl Place for EmbeddedPlace {
         let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
         let cluster_capabilities = ClusterCapabilities {
             retracts: builtin_controllers,
-            upstream_sidecars: driver.sidecars.replace_controllers(),
+            upstream_sidecars: driver.vendor.sidecars.replace_controllers(),
             ..ClusterCapabilities::EMBEDDED
         };
         let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
-        let absent_sidecars = driver.sidecars.absent();
+        let absent_sidecars = driver.vendor.sidecars.absent();
         Environment {
             nodes: *nodes,
             builtin,
@@ -265,7 +257,7 @@ impl Place for EmbeddedPlace {
     }
 
     fn sidecars(&self) -> Option<String> {
-        self.driver.sidecars.description()
+        self.driver.vendor.sidecars.description()
     }
 }
 

@@ -5,13 +5,12 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, path::Path};
 
 use anyhow::Result;
 use async_trait::async_trait;
-use claimcheck_cluster::{
-    AbsentSidecars, Cluster, ClusterCapabilities, Instrumentation, Options, SupportedCalls,
-};
+use claimcheck_cluster::{Cluster, ClusterCapabilities, Instrumentation, Options, SupportedCalls};
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
 use claimcheck_report::RunFolder;
 use claimcheck_suites::{Environment, FileSystems, pod_security::PodSecurity};
+use claimcheck_vendor::AbsentSidecars;
 
 /// A cluster of one kind. Its start is awaited by the main task, so that it need not be `Send`.
 #[async_trait(?Send)]

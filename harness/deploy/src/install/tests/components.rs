@@ -123,7 +123,7 @@ fn the_observers_are_where_the_timeline_looks_for_them() {
     let claimcheck_component::Component::Observe(args) = Line::parse_from(given).component else {
         panic!("another component")
     };
-    assert_eq!(args.listen.unwrap().port(), observers.port);
+    assert_eq!(args.watch.listen.unwrap().port(), observers.port);
     let names: Vec<String> = container.env.unwrap().into_iter().map(|variable| variable.name).collect();
     assert_eq!(names, ["NODE_NAME"]);
 }

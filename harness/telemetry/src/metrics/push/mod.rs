@@ -1,15 +1,6 @@
-//! Pushes a run's metrics to a gateway or remote write endpoint: every few seconds, and once more at its end, when the
-//! final values are known.
-//!
-//! ```text
-//! Metrics ──text──> gateway       PUT    job, cluster, driver, instance
-//!         ──series─> remote_write POST   protobuf, snappy
-//!                        └──> send: retries after 5xx, 429, no response
-//! ```
-//!
-//! Failures are reported and do not affect the run.
+//! Pushes a run's metrics to a remote write endpoint: every few seconds, and once more at its end, when the final values are
+//! known. Requests are retried after 5xx, 429 and no response. Failures are reported and do not affect the run.
 
-mod gateway;
 mod remote_write;
 mod send;
 mod target;
@@ -23,7 +14,6 @@ pub use target::{CredentialsError, InvalidUrl, PushUrl};
 use std::time::Duration;
 
 use claimcheck_model::{Backoff, Stamp};
-use futures::future::join_all;
 use reqwest::Client;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -32,24 +22,13 @@ use super::Metrics;
 /// The delays between two attempts.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), max: Duration::from_secs(5) };
 
-/// The targets of the metrics, and the interval.
+/// The target of the metrics, and the interval.
 #[derive(Clone, Debug)]
 pub struct PushOptions {
-    /// A Pushgateway.
-    pub gateway: Option<PushUrl>,
-    /// Whether to delete the run's group from the gateway at the end, instead of keeping its last values.
-    pub delete: bool,
     /// A remote write endpoint: Prometheus, Mimir, VictoriaMetrics, ...
-    pub remote_write: Option<PushUrl>,
+    pub to: PushUrl,
     /// The interval.
     pub every: Duration,
-}
-
-impl PushOptions {
-    /// Whether there is any target.
-    fn is_empty(&self) -> bool {
-        self.gateway.is_none() && self.remote_write.is_none()
-    }
 }
 
 /// Sends until it is finished, or dropped.
@@ -68,19 +47,9 @@ struct Sender {
     instance: String,
 }
 
-/// The current target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PushTime {
-    Periodic,
-    AtEnd,
-}
-
 impl Push {
-    /// Starts sending, if there is a target.
-    pub fn start(options: &PushOptions, metrics: &Metrics) -> Option<Self> {
-        if options.is_empty() {
-            return None;
-        }
+    /// Starts sending.
+    pub fn start(options: &PushOptions, metrics: &Metrics) -> Self {
         let host = nix::unistd::gethostname().unwrap_or_default();
         let sender = Sender {
             options: options.clone(),
@@ -94,45 +63,41 @@ impl Push {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                for error in each.send(PushTime::Periodic).await {
+                if let Err(error) = each.send().await {
                     tracing::warn!(%error, "metrics were not delivered");
                 }
             }
         };
-        Some(Self { sender, _each: AbortOnDropHandle::new(tokio::spawn(each)) })
+        Self { sender, _each: AbortOnDropHandle::new(tokio::spawn(each)) }
     }
 
-    /// Sends the final values; returns the failures.
-    pub async fn finish(self) -> Vec<PushError> {
+    /// Sends the final values.
+    ///
+    /// # Errors
+    /// They could not be delivered.
+    pub async fn finish(self) -> Result<(), PushError> {
         let Self { sender, _each } = self;
         // A request in progress would arrive after the last one.
         drop(_each);
-        sender.send(PushTime::AtEnd).await
+        sender.send().await
     }
 }
 
 impl Sender {
-    async fn send(&self, when: PushTime) -> Vec<PushError> {
+    async fn send(&self) -> Result<(), PushError> {
         let run = self.metrics.run();
         // There are no values before the run is known.
         if run.driver.is_empty() {
-            return Vec::new();
+            return Ok(());
         }
-        let mut requests = Vec::new();
-        if let Some(to) = &self.options.gateway {
-            requests.push(match when {
-                PushTime::AtEnd if self.options.delete => gateway::delete(to, &run, &self.instance),
-                PushTime::AtEnd | PushTime::Periodic => {
-                    gateway::put(to, &run, &self.instance, self.metrics.text())
-                }
-            });
-        }
-        if let Some(to) = &self.options.remote_write {
-            let labels = [("job", "claimcheck"), ("instance", self.instance.as_str())];
-            let now = i64::try_from(Stamp::now().wall_ns / 1_000_000).unwrap_or(i64::MAX);
-            requests.push(remote_write::write(to, &self.metrics.gather(), &labels, now));
-        }
-        let sent = requests.iter().map(|request| send::send(&self.client, request, BACKOFF));
-        join_all(sent).await.into_iter().filter_map(Result::err).collect()
+        let labels = [
+            ("job", "claimcheck"),
+            ("instance", self.instance.as_str()),
+            ("cluster_kind", run.cluster.name()),
+            ("driver", &run.driver),
+        ];
+        let now = i64::try_from(Stamp::now().wall_ns / 1_000_000).unwrap_or(i64::MAX);
+        let body = remote_write::body(&self.metrics.gather(), &labels, now);
+        send::send(&self.client, &self.options.to, body, BACKOFF).await
     }
 }

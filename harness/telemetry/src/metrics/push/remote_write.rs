@@ -3,15 +3,6 @@
 
 use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 use prost::Message;
-use reqwest::{
-    Method,
-    header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue},
-};
-
-use super::{send::PushRequest, target::PushUrl};
-
-/// As on the command line.
-const FLAG: &str = "--remote-write";
 
 /// `prometheus.WriteRequest`, without metadata.
 #[derive(Clone, PartialEq, Message)]
@@ -48,21 +39,11 @@ struct Sample {
     timestamp: i64,
 }
 
-/// Writes the current values of all series; `target` are the labels that a scrape would have added.
-pub(super) fn write(
-    to: &PushUrl,
-    families: &[MetricFamily],
-    target: &[(&str, &str)],
-    now_ms: i64,
-) -> PushRequest {
+/// The current values of all series; `target` are labels of those that have none of this name, as a scrape would add them.
+pub(super) fn body(families: &[MetricFamily], target: &[(&str, &str)], now_ms: i64) -> Vec<u8> {
     let request = WriteRequest { timeseries: series(families, target, now_ms) };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec());
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
-    headers.insert("x-prometheus-remote-write-version", HeaderValue::from_static("0.1.0"));
-    let body = body.expect("a registry is far smaller than 4 GiB");
-    PushRequest { flag: FLAG, method: Method::POST, to: to.clone(), headers, body }
+    body.expect("a registry is far smaller than 4 GiB")
 }
 
 fn series(families: &[MetricFamily], target: &[(&str, &str)], timestamp: i64) -> Vec<TimeSeries> {
@@ -74,7 +55,9 @@ fn series(families: &[MetricFamily], target: &[(&str, &str)], timestamp: i64) ->
                 let le = le.map(|le| ("le", le));
                 let own =
                     metric.get_label().iter().map(|pair: &LabelPair| (pair.name(), pair.value().to_owned()));
-                let target = target.iter().map(|(name, value)| (*name, (*value).to_owned()));
+                let has = |name: &str| metric.get_label().iter().any(|pair| pair.name() == name);
+                let target = target.iter().filter(|(name, _)| !has(name));
+                let target = target.map(|(name, value)| (*name, (*value).to_owned()));
                 let labels = own.chain(target).chain([name]).chain(le);
                 // An empty label value equals a missing label.
                 let labels = labels.filter(|(_, value)| !value.is_empty());
@@ -122,8 +105,9 @@ mod tests {
         let cases = register.histogram(&metric::CASE_DURATION);
         cases.with_label_values(&["volumes", "passed"]).observe(0.003);
         cases.with_label_values(&["", "passed"]);
-        let request = write(&"http://h/".parse().unwrap(), &registry.gather(), &[("job", "claimcheck")], 7);
-        let body = snap::raw::Decoder::new().decompress_vec(&request.body).unwrap();
+        let target = [("job", "claimcheck"), ("suite", "of the run")];
+        let body = body(&registry.gather(), &target, 7);
+        let body = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
         let request = WriteRequest::decode(body.as_slice()).unwrap();
         let lines: Vec<String> = request
             .timeseries
@@ -137,7 +121,7 @@ mod tests {
             })
             .collect();
         for line in [
-            "__name__=claimcheck_mount_total,driver_name=d,job=claimcheck 3",
+            "__name__=claimcheck_mount_total,driver_name=d,job=claimcheck,suite=of the run 3",
             "__name__=claimcheck_case_duration_seconds_bucket,job=claimcheck,le=0.0025,result=passed,suite=volumes 0",
             "__name__=claimcheck_case_duration_seconds_bucket,job=claimcheck,le=0.005,result=passed,suite=volumes 1",
             "__name__=claimcheck_case_duration_seconds_bucket,job=claimcheck,le=+Inf,result=passed,suite=volumes 1",

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use claimcheck_model::Backoff;
-use reqwest::{Client, Method, StatusCode, header::HeaderMap};
+use reqwest::{
+    Client, StatusCode,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
 use secrecy::ExposeSecret;
 
 use super::target::{Auth, PushUrl};
@@ -19,30 +22,28 @@ const SHOWN: usize = 200;
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// It is unreachable, or does not respond.
-    #[error("{flag} {url}: cannot be reached: {reason}: check the address, and that the server is running")]
+    #[error(
+        "--remote-write {url}: cannot be reached: {reason}: check the address, and that the server is running"
+    )]
     Unreachable {
-        /// The flag.
-        flag: &'static str,
         /// The address.
         url: PushUrl,
         /// The innermost cause.
         reason: String,
     },
     /// It requires authentication.
-    #[error("{flag} {url}: returned {status}: pass credentials with --push-bearer-file or --push-basic-file")]
+    #[error(
+        "--remote-write {url}: returned {status}: pass credentials with --push-bearer-file or --push-basic-file"
+    )]
     Credentials {
-        /// The flag.
-        flag: &'static str,
         /// The address.
         url: PushUrl,
         /// 401 or 403.
         status: StatusCode,
     },
     /// It rejects them.
-    #[error("{flag} {url}: returned {status}: {body_text}")]
+    #[error("--remote-write {url}: returned {status}: {body_text}")]
     Refused {
-        /// The flag.
-        flag: &'static str,
         /// The address.
         url: PushUrl,
         /// The status.
@@ -52,25 +53,19 @@ pub enum PushError {
     },
 }
 
-/// A request.
-#[derive(Clone, Debug)]
-pub(super) struct PushRequest {
-    /// The flag it belongs to.
-    pub flag: &'static str,
-    pub method: Method,
-    pub to: PushUrl,
-    pub headers: HeaderMap,
-    pub body: Vec<u8>,
-}
-
-/// Sends it; transient failures (5xx, 429, no response) are retried with increasing delay.
+/// Sends series; transient failures (5xx, 429, no response) are retried with increasing delay.
 ///
 /// # Errors
 /// It could not be delivered.
-pub(super) async fn send(client: &Client, request: &PushRequest, backoff: Backoff) -> Result<(), PushError> {
+pub(super) async fn send(
+    client: &Client,
+    to: &PushUrl,
+    body: Vec<u8>,
+    backoff: Backoff,
+) -> Result<(), PushError> {
     let mut attempt = 1;
     loop {
-        let (passes, error) = match once(client, request).await {
+        let (passes, error) = match once(client, to, body.clone()).await {
             Ok(()) => return Ok(()),
             Err(failed) => failed,
         };
@@ -84,30 +79,33 @@ pub(super) async fn send(client: &Client, request: &PushRequest, backoff: Backof
 }
 
 /// Also returns whether the failure may be transient.
-async fn once(client: &Client, request: &PushRequest) -> Result<(), (bool, PushError)> {
-    let PushRequest { flag, method, to, headers, body } = request;
-    let flag = *flag;
-    let request = client.request(method.clone(), to.url.clone()).timeout(TIMEOUT);
+async fn once(client: &Client, to: &PushUrl, body: Vec<u8>) -> Result<(), (bool, PushError)> {
+    let request = client
+        .post(to.url.clone())
+        .timeout(TIMEOUT)
+        .header(CONTENT_TYPE, "application/x-protobuf")
+        .header(CONTENT_ENCODING, "snappy")
+        .header("x-prometheus-remote-write-version", "0.1.0");
     let request = match &to.auth {
         None => request,
         Some(Auth::Basic { user, password }) => request.basic_auth(user, Some(password.expose_secret())),
         Some(Auth::Bearer(token)) => request.bearer_auth(token.expose_secret()),
     };
     let url = to.clone();
-    let answer = match request.headers(headers.clone()).body(body.clone()).send().await {
+    let answer = match request.body(body).send().await {
         Ok(answer) => answer,
-        Err(error) => return Err((true, PushError::Unreachable { flag, url, reason: innermost(error) })),
+        Err(error) => return Err((true, PushError::Unreachable { url, reason: innermost(error) })),
     };
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
     let error = match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PushError::Credentials { flag, url, status },
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PushError::Credentials { url, status },
         _ => {
             let body_text = answer.text().await.unwrap_or_default();
             let body_text = body_text.trim().chars().take(SHOWN).collect();
-            PushError::Refused { flag, url, status, body_text }
+            PushError::Refused { url, status, body_text }
         }
     };
     Err((status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS, error))

@@ -37,35 +37,27 @@ async fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<Stri
     (address.to_string(), heads)
 }
 
-fn started_run() -> Metrics {
-    let metrics = Metrics::default();
-    metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
-    metrics
-}
-
-fn options(gateway: Option<String>, remote_write: Option<String>) -> PushOptions {
+fn options(to: &str) -> PushOptions {
     // The program under test does so in its first line.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let url = |url: String| url.parse().unwrap();
-    let every = Duration::from_secs(3600);
-    PushOptions { gateway: gateway.map(url), delete: false, remote_write: remote_write.map(url), every }
+    PushOptions { to: to.parse().unwrap(), every: Duration::from_secs(3600) }
 }
 
 /// What a run that is over at once has left unsent.
-async fn finished(options: &PushOptions) -> Vec<String> {
+async fn finished(options: &PushOptions) -> Result<(), String> {
     // The run begins later than the first tick, so that there is but the last.
     let metrics = Metrics::default();
-    let push = Push::start(options, &metrics).unwrap();
+    let push = Push::start(options, &metrics);
     tokio::task::yield_now().await;
     metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
-    push.finish().await.iter().map(ToString::to_string).collect()
+    push.finish().await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]
 async fn a_transient_error_of_a_push_is_retried() {
     let (address, heads) = server(&["503 Service Unavailable", "429 Too Many Requests"]).await;
-    let options = options(None, Some(format!("http://ann:secret@{address}/api/v1/write")));
-    assert_eq!(finished(&options).await, [""; 0]);
+    let options = options(&format!("http://ann:secret@{address}/api/v1/write"));
+    assert_eq!(finished(&options).await, Ok(()));
     let heads = heads.lock().unwrap();
     assert_eq!(heads.len(), 3);
     for head in heads.iter() {
@@ -83,36 +75,25 @@ async fn a_transient_error_of_a_push_is_retried() {
 #[tokio::test]
 async fn a_permanent_error_is_reported_once_with_the_flag_and_without_credentials() {
     let (address, heads) = server(&["401 Unauthorized"]).await;
-    let errors = finished(&options(Some(format!("http://ann:secret@{address}")), None)).await;
-    assert_eq!(errors.len(), 1);
-    assert!(
-        errors[0].starts_with("--push-gateway http://") && errors[0].contains("--push-bearer-file"),
-        "{errors:?}"
-    );
-    assert!(!errors[0].contains("secret") && heads.lock().unwrap().len() == 1, "{errors:?}");
+    let error = finished(&options(&format!("http://ann:secret@{address}"))).await.unwrap_err();
+    assert!(error.starts_with("--remote-write http://") && error.contains("--push-bearer-file"), "{error}");
+    assert!(!error.contains("secret") && heads.lock().unwrap().len() == 1, "{error}");
 
     let (address, heads) = server(&["400 Bad Request"]).await;
-    let errors = finished(&options(None, Some(format!("http://{address}/w?key=hidden")))).await;
-    assert_eq!(errors, [format!("--remote-write http://{address}/w: returned 400 Bad Request: no")]);
+    let error = finished(&options(&format!("http://{address}/w?key=hidden"))).await.unwrap_err();
+    assert_eq!(error, format!("--remote-write http://{address}/w: returned 400 Bad Request: no"));
     assert_eq!(heads.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
+async fn metrics_are_pushed_meanwhile_and_at_the_end() {
     let (address, heads) = server(&[]).await;
-    let options = PushOptions { delete: true, ..options(Some(format!("http://{address}")), None) };
-    let push = Push::start(&options, &started_run()).unwrap();
+    let metrics = Metrics::default();
+    metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
+    let push = Push::start(&options(&format!("http://{address}/w")), &metrics);
     while heads.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    assert!(push.finish().await.is_empty());
-    let heads = heads.lock().unwrap();
-    let verbs: Vec<_> = heads.iter().filter_map(|head| head.split(' ').next()).collect();
-    assert_eq!(verbs, ["put", "delete"]);
-    assert!(heads.iter().all(|head| head.contains("/metrics/job/claimcheck/cluster_kind/")), "{heads:?}");
-}
-
-#[tokio::test]
-async fn nothing_is_pushed_unless_requested() {
-    assert!(Push::start(&options(None, None), &started_run()).is_none());
+    assert!(push.finish().await.is_ok());
+    assert_eq!(heads.lock().unwrap().len(), 2);
 }

@@ -110,9 +110,7 @@ fn policy(path: &str, container: &Value, field: &str, known: &[&str]) -> Option<
     if known.iter().any(|known| container[field] == *known) {
         return None;
     }
-    let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
-    let detail = format!("supported values: {}", known.join(", "));
-    Some(FieldError::unsupported(format!("{path}.{field}"), &container[field], detail))
+    Some(FieldError::not_one_of(format!("{path}.{field}"), &container[field], known))
 }
 
 fn no_life_cycle(path: &str, container: &Value) -> Vec<FieldError> {

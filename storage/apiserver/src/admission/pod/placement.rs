@@ -35,10 +35,7 @@ fn one_of(field: String, value: &Value, known: &[&str]) -> Option<FieldError> {
     match value.as_str().unwrap_or_default() {
         "" => Some(FieldError::required(field, "")),
         text if known.contains(&text) => None,
-        _ => {
-            let known: Vec<String> = known.iter().map(|known| format!("\"{known}\"")).collect();
-            Some(FieldError::unsupported(field, value, format!("supported values: {}", known.join(", "))))
-        }
+        _ => Some(FieldError::not_one_of(field, value, known)),
     }
 }
 

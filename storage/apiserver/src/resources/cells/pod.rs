@@ -14,13 +14,13 @@ struct Summary {
     last_restart: Option<String>,
 }
 
-pub(in crate::resources) fn ready_containers(pod: &Value) -> Value {
+pub(super) fn ready_containers(pod: &Value) -> Value {
     let sidecars = list(&pod["spec"]["initContainers"]).iter().filter(|container| is_sidecar(container));
     let total = list(&pod["spec"]["containers"]).len() + sidecars.count();
     format!("{}/{total}", summary(pod).ready).into()
 }
 
-pub(in crate::resources) fn pod_status(pod: &Value) -> Value {
+pub(super) fn pod_status(pod: &Value) -> Value {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     match pod["metadata"]["deletionTimestamp"].is_string() {
         true if pod["status"]["reason"] == "NodeLost" => "Unknown".into(),
@@ -29,7 +29,7 @@ pub(in crate::resources) fn pod_status(pod: &Value) -> Value {
     }
 }
 
-pub(in crate::resources) fn restarts(pod: &Value) -> Value {
+pub(super) fn restarts(pod: &Value) -> Value {
     let Summary { restarts, last_restart, .. } = summary(pod);
     match last_restart.filter(|_| restarts != 0) {
         None => restarts.to_string().into(),

@@ -4,25 +4,13 @@ use serde_json::Value;
 
 use super::list;
 
-pub(in crate::resources) fn role(binding: &Value) -> Value {
+pub(super) fn role(binding: &Value) -> Value {
     let text = |field: &str| binding["roleRef"][field].as_str().unwrap_or_default();
     format!("{}/{}", text("kind"), text("name")).into()
 }
 
-pub(in crate::resources) fn users(binding: &Value) -> Value {
-    subjects(binding, "User")
-}
-
-pub(in crate::resources) fn groups(binding: &Value) -> Value {
-    subjects(binding, "Group")
-}
-
-pub(in crate::resources) fn service_accounts(binding: &Value) -> Value {
-    subjects(binding, "ServiceAccount")
-}
-
 /// The subjects of a kind (`SubjectsStrings` in pkg/apis/rbac/helpers.go).
-fn subjects(binding: &Value, kind: &str) -> Value {
+pub(super) fn subjects(binding: &Value, kind: &str) -> Value {
     let subjects = list(&binding["subjects"]).iter().filter(|subject| subject["kind"] == kind);
     let names = subjects.map(|subject| {
         let name = subject["name"].as_str().unwrap_or_default();
@@ -50,9 +38,9 @@ mod tests {
             ],
         });
         assert_eq!(role(&binding), "ClusterRole/view");
-        assert_eq!(users(&binding), "u1, u2");
-        assert_eq!(groups(&binding), "g");
-        assert_eq!(service_accounts(&binding), "n/s");
-        assert_eq!(users(&json!({})), "");
+        assert_eq!(subjects(&binding, "User"), "u1, u2");
+        assert_eq!(subjects(&binding, "Group"), "g");
+        assert_eq!(subjects(&binding, "ServiceAccount"), "n/s");
+        assert_eq!(subjects(&json!({}), "User"), "");
     }
 }

@@ -4,34 +4,27 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{joined, labels, list};
+use super::{joined, list};
 
-pub(in crate::resources) fn cluster_ip(service: &Value) -> Value {
-    service.pointer("/spec/clusterIPs/0").cloned().unwrap_or_else(|| "<none>".into())
-}
-
-pub(in crate::resources) fn external_ip(service: &Value) -> Value {
+pub(super) fn external_ip(service: &Value) -> Value {
     let spec = &service["spec"];
     let given: Vec<String> =
         list(&spec["externalIPs"]).iter().filter_map(|value| value.as_str().map(str::to_owned)).collect();
-    let or = |addresses: Vec<String>, unset: &str| {
-        joined(&addresses.iter().map(String::as_str).collect::<Vec<_>>(), unset)
-    };
     match spec["type"].as_str() {
-        Some("ClusterIP" | "NodePort") => or(given, "<none>"),
+        Some("ClusterIP" | "NodePort") => joined(&given, "<none>"),
         Some("LoadBalancer") => {
             let address =
                 |entry: &Value| entry["ip"].as_str().or(entry["hostname"].as_str()).map(str::to_owned);
             let ingress = list(&service["status"]["loadBalancer"]["ingress"]);
             let balancer: BTreeSet<String> = ingress.iter().filter_map(address).collect();
-            or(balancer.into_iter().chain(given).collect(), "<pending>")
+            joined(&balancer.into_iter().chain(given).collect::<Vec<_>>(), "<pending>")
         }
         Some("ExternalName") => spec["externalName"].clone(),
         _ => "<unknown>".into(),
     }
 }
 
-pub(in crate::resources) fn ports(service: &Value) -> Value {
+pub(super) fn ports(service: &Value) -> Value {
     let text = |port: &Value| {
         let number = |field: &str| port[field].as_i64().unwrap_or_default();
         let protocol = port["protocol"].as_str().unwrap_or_default();
@@ -41,11 +34,7 @@ pub(in crate::resources) fn ports(service: &Value) -> Value {
         }
     };
     let ports: Vec<String> = list(&service["spec"]["ports"]).iter().map(text).collect();
-    joined(&ports.iter().map(String::as_str).collect::<Vec<_>>(), "<none>")
-}
-
-pub(in crate::resources) fn selector(service: &Value) -> Value {
-    labels::format_labels(&service["spec"]["selector"])
+    joined(&ports, "<none>")
 }
 
 #[cfg(test)]
@@ -58,20 +47,18 @@ mod tests {
     fn cells_follow_the_type() {
         let plain = json!({ "spec": {
             "type": "NodePort",
-            "clusterIPs": ["10.96.0.7"],
             "ports": [{ "port": 80, "nodePort": 30080, "protocol": "TCP" }, { "port": 53, "protocol": "UDP" }],
-            "selector": { "b": "2", "a": "1" },
         } });
-        let cells = [cluster_ip, external_ip, ports, selector].map(|cell| cell(&plain));
-        assert_eq!(cells, ["10.96.0.7", "<none>", "80:30080/TCP,53/UDP", "a=1,b=2"]);
+        let cells = [external_ip, ports].map(|cell| cell(&plain));
+        assert_eq!(cells, ["<none>", "80:30080/TCP,53/UDP"]);
         let balanced = json!({
             "spec": { "type": "LoadBalancer", "externalIPs": ["192.0.2.1"] },
             "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.9" }] } },
         });
         assert_eq!(external_ip(&balanced), "192.0.2.9,192.0.2.1");
         let pending = json!({ "spec": { "type": "LoadBalancer" } });
-        let cells = [cluster_ip, external_ip, ports, selector].map(|cell| cell(&pending));
-        assert_eq!(cells, ["<none>", "<pending>", "<none>", "<none>"]);
+        let cells = [external_ip, ports].map(|cell| cell(&pending));
+        assert_eq!(cells, ["<pending>", "<none>"]);
         let alias = json!({ "spec": { "type": "ExternalName", "externalName": "x.example" } });
         assert_eq!(external_ip(&alias), "x.example");
     }

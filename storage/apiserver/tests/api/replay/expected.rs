@@ -39,8 +39,11 @@ const EARLIER_RUN: &str = "the recorded cluster's history also holds an earlier 
 const SOONER: &str = "the namespace says at once what holds it; the stock controller had not looked yet";
 /// The recorded cluster had no CRDs.
 const BY_CRD: &str = "served here as if its CRDs were installed";
-const JSON_WORDS: &str = "errors about JSON are those of serde_json";
+const WORDS: &str = "errors about bodies are not in Go's words";
 const NO_DIFFERENCE: &str = "the difference is printed for specs of claims and sources of volumes only";
+
+const COLUMNS: &str = "body.columnDefinitions[";
+const NO_DESCRIPTIONS: &str = "columns have no descriptions, which kubectl does not show";
 
 const EXPECTED: &[Expected] = &[
     any("version", "body.gitCommit", BUILD),
@@ -52,7 +55,11 @@ const EXPECTED: &[Expected] = &[
     missing("aggregated discovery, core", "body.items[0].versions[v1].resources[", NOT_SERVED),
     missing("core resources", "body.resources[", NOT_SERVED),
     any("watch too old", "body[", EARLIER_RUN),
-    any("malformed body", "body.message", JSON_WORDS),
+    any("malformed body", "body.message", WORDS),
+    any("bad quantity", "body.message", WORDS),
+    any("wrong type", "body.message", WORDS),
+    any("wrong kind", "body.message", WORDS),
+    any("yaml body", "body.message", WORDS),
     any("pod", "body.spec.volumes", NO_TOKENS),
     any("pod", "body.spec.containers[c].volumeMounts", NO_TOKENS),
     any("pod delete with grace", "body.spec.volumes", NO_TOKENS),
@@ -61,6 +68,12 @@ const EXPECTED: &[Expected] = &[
     any("pod is terminating", "body.spec.containers[c].volumeMounts", NO_TOKENS),
     any("pod delete now", "body.spec.volumes", NO_TOKENS),
     any("pod delete now", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("list as table", COLUMNS, NO_DESCRIPTIONS),
+    any("pods as table", COLUMNS, NO_DESCRIPTIONS),
+    any("volumes as table", COLUMNS, NO_DESCRIPTIONS),
+    any("classes as table", COLUMNS, NO_DESCRIPTIONS),
+    any("attachments as table", COLUMNS, NO_DESCRIPTIONS),
+    any("events as table", COLUMNS, NO_DESCRIPTIONS),
     any("terminating namespace", "body.status.conditions", SOONER),
     any("pod spec is immutable", "body.message", NO_DIFFERENCE),
     any("pod spec is immutable", "body.details.causes[0].message", NO_DIFFERENCE),
