@@ -13,7 +13,7 @@ use crate::workspace;
 const FLOORS: [&[&str]; 9] = [
     &["model", "files", "kind", "needs"],
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
-    &["controllers", "node", "driver", "saboteur", "node-phases"],
+    &["controllers", "node", "driver", "saboteur", "stock", "node-phases"],
     &["timeline", "telemetry", "conformance", "deploy"],
     &["report", "component", "monitor", "monitor-install", "vendor"],
     &["cluster"],

@@ -4,7 +4,6 @@ mod book;
 mod circles;
 mod dependencies;
 mod e2e_lists;
-mod identifiers;
 mod planners;
 mod skipped;
 mod slowest;

@@ -2,14 +2,12 @@
 
 use std::{
     env, fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
 
-use claimcheck_apiserver::{Certificates, kubeconfig};
+use claimcheck_stock::{Options, Programs, WITHOUT_FAIRNESS};
 
 use super::side::{Kubectl, Side};
 
@@ -40,40 +38,25 @@ pub fn find() -> Result<PathBuf, String> {
 /// A running server; its processes end with it, and when the thread that started it ends.
 pub struct Stock {
     pub side: Side,
-    processes: Vec<Child>,
-}
-
-impl Drop for Stock {
-    fn drop(&mut self) {
-        // The clients of etcd first.
-        for process in self.processes.iter_mut().rev() {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
+    programs: Programs,
 }
 
 impl Stock {
     /// Starts all programs; returns once the API server is ready and the controllers run.
     pub fn start(kubectl: &Kubectl, assets: &Path, folder: &Path) -> Self {
-        fs::create_dir_all(folder).expect("a folder");
-        let (store, address) = (free_port(), free_port());
-        let certificates = Certificates::generate(address.ip()).expect("certificates");
+        let options = Options {
+            tokens: format!("{TOKEN},kubernetes-admin,,\"system:masters\"\n"),
+            issuer: Some("https://kubernetes.default.svc"),
+            services: "10.96.0.0/16",
+            more: vec![WITHOUT_FAIRNESS.to_owned()],
+            ..Options::default()
+        };
+        let (programs, prepared) = Programs::start(assets, folder, &options).expect("programs");
         let file = |name: &str| folder.join(name).display().to_string();
-        fs::write(file("tls.crt"), &certificates.certificate).expect("a file");
-        fs::write(file("tls.key"), &certificates.key).expect("a file");
-        fs::write(file("ca.crt"), &certificates.ca).expect("a file");
-        let tokens = format!("{TOKEN},kubernetes-admin,,\"system:masters\"\n");
-        fs::write(file("tokens.csv"), tokens).expect("a file");
-        let text = kubeconfig::render(&format!("https://{address}"), &certificates.ca, TOKEN);
+        let text = prepared.kubeconfig(TOKEN);
         fs::write(file("kubeconfig"), &text).expect("a file");
-        let start = |name: &str, arguments: &[String]| start(folder, &assets.join(name), name, arguments);
-        let processes = vec![
-            start("etcd", &etcd_arguments(&file("etcd"), store)),
-            start("kube-apiserver", &apiserver_arguments(&file, address, store)),
-        ];
-        let mut stock = Self { side: Side::new(kubectl, &folder.join("side"), &text), processes };
-        stock.wait("kubectl get --raw /readyz", folder);
+        let mut stock = Self { side: Side::new(kubectl, &folder.join("side"), &text), programs };
+        stock.wait("kubectl get --raw /readyz");
         install_crds(&stock.side);
         let controllers = [
             format!("--kubeconfig={}", file("kubeconfig")),
@@ -84,83 +67,23 @@ impl Stock {
             "--kube-api-qps=1000".to_owned(),
             "--kube-api-burst=2000".to_owned(),
         ];
-        stock.processes.push(start("kube-controller-manager", &controllers));
-        stock.wait("kubectl get serviceaccount/default configmap/kube-root-ca.crt -n default", folder);
+        let manager = "kube-controller-manager";
+        stock.programs.spawn(&assets.join(manager), manager, &controllers, &[]).expect("a program");
+        stock.wait("kubectl get serviceaccount/default configmap/kube-root-ca.crt -n default");
         stock
     }
 
     /// Waits until a command succeeds.
-    fn wait(&mut self, command: &str, folder: &Path) {
+    fn wait(&mut self, command: &str) {
         let deadline = Instant::now() + READY;
         while !self.side.succeeds("start", command) {
-            for process in &mut self.processes {
-                let status = process.try_wait().expect("it was started here");
-                assert!(status.is_none(), "a program has exited ({status:?}): {}", last_lines(folder));
-            }
-            assert!(Instant::now() < deadline, "after {READY:?}, {command} fails: {}", last_lines(folder));
+            let (ended, programs) = (self.programs.ended(), &self.programs);
+            assert!(ended.is_empty(), "a program has exited: {ended:?}: {}", programs.last_lines());
+            let is_early = Instant::now() < deadline;
+            assert!(is_early, "after {READY:?}, {command} fails: {}", programs.last_lines());
             sleep(Duration::from_millis(200));
         }
     }
-}
-
-/// Of the logs of all programs.
-fn last_lines(folder: &Path) -> String {
-    let logs = PROGRAMS.map(|name| {
-        let log = fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        format!("\n{name}:\n{}", lines[lines.len().saturating_sub(15)..].join("\n"))
-    });
-    logs.concat()
-}
-
-/// Starts a program that the kernel kills with this thread, however that ends.
-fn start(folder: &Path, program: &Path, name: &str, arguments: &[String]) -> Child {
-    let log = fs::File::create(folder.join(format!("{name}.log"))).expect("a log");
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments).stdin(Stdio::null());
-    command.stdout(log.try_clone().expect("a log")).stderr(log);
-    command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
-}
-
-fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("a port")
-}
-
-fn etcd_arguments(data: &str, store: SocketAddr) -> Vec<String> {
-    vec![
-        format!("--data-dir={data}"),
-        format!("--listen-client-urls=http://{store}"),
-        format!("--advertise-client-urls=http://{store}"),
-        "--listen-peer-urls=http://127.0.0.1:0".to_owned(),
-        "--unsafe-no-fsync".to_owned(),
-    ]
-}
-
-/// As in `harness/cluster/src/embedded/stock.rs`, with the default admission plugins.
-fn apiserver_arguments(
-    file: &impl Fn(&str) -> String,
-    address: SocketAddr,
-    store: SocketAddr,
-) -> Vec<String> {
-    vec![
-        format!("--etcd-servers=http://{store}"),
-        format!("--bind-address={}", address.ip()),
-        format!("--advertise-address={}", address.ip()),
-        format!("--secure-port={}", address.port()),
-        format!("--tls-cert-file={}", file("tls.crt")),
-        format!("--tls-private-key-file={}", file("tls.key")),
-        format!("--cert-dir={}", file("certificates")),
-        format!("--token-auth-file={}", file("tokens.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        format!("--service-account-key-file={}", file("tls.crt")),
-        format!("--service-account-signing-key-file={}", file("tls.key")),
-        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-        "--allow-privileged=true".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-        "--enable-priority-and-fairness=false".to_owned(),
-    ]
 }
 
 /// The embedded API server serves snapshots as if these were installed.

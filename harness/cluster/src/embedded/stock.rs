@@ -1,20 +1,20 @@
-//! An upstream kube-apiserver and etcd, started like controller-runtime's envtest: certificates, token and
-//! data are created for the run, everything within the run's own namespaces.
+//! An upstream kube-apiserver and etcd, within the run's own namespaces: see `testing/stock` for their arguments.
 //!
 //! It proves that the built-in controllers and nodes do not depend on the embedded API server. For upstream's
 //! controllers see `controller_manager.rs`.
 
 use std::{
     collections::BTreeMap,
-    env, fs, io,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    env, fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
+use claimcheck_apiserver::kubeconfig;
 use claimcheck_controllers::Name;
 use claimcheck_model::{Denial, Unserved};
+use claimcheck_stock::{Options, PrepareError, Prepared, WITHOUT_SERVICE_ACCOUNTS};
 use claimcheck_substrate::{Capabilities, Process, ProcessSpec, STATE_DIR, SpawnError};
 use http::Request;
 use kube::Client;
@@ -102,18 +102,9 @@ pub(super) fn find(program: &'static str) -> Result<PathBuf, AssetsError> {
 /// They cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StockError {
-    /// A certificate cannot be made.
+    /// A certificate, a file or a port.
     #[error(transparent)]
-    Certificates(#[from] TlsError),
-    /// A file cannot be written, or no port is free.
-    #[error("cannot prepare {what}")]
-    Prepare {
-        /// The file or port.
-        what: String,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
+    Prepare(#[from] PrepareError),
     /// A program cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -134,8 +125,7 @@ pub enum StockError {
 
 /// Both processes. Dropping it kills them.
 pub(super) struct Stock {
-    address: SocketAddr,
-    ca: String,
+    prepared: Prepared,
     client_ca: PathBuf,
     controller_manager: Option<PathBuf>,
     token: String,
@@ -156,10 +146,6 @@ impl Stock {
         (nodes, audited): (&[String], &[String]),
     ) -> Result<Self, StockError> {
         let dir = Path::new(STATE_DIR).join("control-plane");
-        fs::create_dir_all(&dir).map_err(preparing(&dir.display()))?;
-        let store = free_port(0)?;
-        let address = free_port(listen.port())?;
-        let certificates = Certificates::generate(address.ip())?;
         let random = || uuid::Uuid::new_v4().simple().to_string();
         let token = random();
         let mut table = format!("{token},claimcheck,claimcheck,\"system:masters\"\n");
@@ -169,28 +155,26 @@ impl Stock {
             table.push_str(&format!("{token},{user},{user},\"{groups}\"\n"));
             tokens.insert(user, token);
         }
-        for (name, text) in [
-            ("tls.crt", &certificates.certificate),
-            ("tls.key", &certificates.key),
-            ("ca.crt", &certificates.ca),
-            ("kubelet-client.crt", &certificates.client_certificate),
-            ("kubelet-client.key", &certificates.client_key),
-            ("tokens.csv", &table),
-            ("audit.json", &audit_policy(audited)),
-        ] {
-            kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
-        }
-        let etcd = spec("etcd", &assets.etcd, logs, etcd_arguments(&dir, store));
-        let audit_log = logs.join("kube-apiserver-audit.ndjson");
-        let mut arguments = apiserver_arguments(&dir, address, store);
+        let (audit_log, policy) = (logs.join("kube-apiserver-audit.ndjson"), dir.join("audit.json"));
+        let mut more = vec![
+            WITHOUT_SERVICE_ACCOUNTS.to_owned(),
+            // The names of virtual nodes cannot be resolved.
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            // A node may write its own objects and those of its pods only.
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+        ];
         if !audited.is_empty() {
-            arguments.push(format!("--audit-policy-file={}", dir.join("audit.json").display()));
-            arguments.push(format!("--audit-log-path={}", audit_log.display()));
+            more.push(format!("--audit-policy-file={}", policy.display()));
+            more.push(format!("--audit-log-path={}", audit_log.display()));
         }
-        let apiserver = spec("kube-apiserver", &assets.apiserver, logs, arguments);
+        let options = Options { port: listen.port(), tokens: table, more, ..Options::default() };
+        let prepared = Prepared::new(&dir, &options)?;
+        let written = kubeconfig::write(&policy, &audit_policy(audited));
+        written.map_err(|source| PrepareError::File { what: policy.display().to_string(), source })?;
+        let etcd = spec("etcd", &assets.etcd, logs, prepared.etcd.clone());
+        let apiserver = spec("kube-apiserver", &assets.apiserver, logs, prepared.apiserver.clone());
         let mut stock = Self {
-            address,
-            ca: certificates.ca,
+            prepared,
             client_ca: dir.join("ca.crt"),
             controller_manager: assets.controller_manager.clone(),
             token,
@@ -211,11 +195,11 @@ impl Stock {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("https://{}", self.address)
+        self.prepared.url()
     }
 
     pub(super) fn kubeconfig(&self) -> String {
-        kubeconfig::render(&self.url(), &self.ca, &self.token)
+        self.prepared.kubeconfig(&self.token)
     }
 
     /// The CA of the certificate that the API server shows to kubelets.
@@ -225,7 +209,7 @@ impl Stock {
 
     /// The CA of its certificate, PEM.
     pub(super) fn ca(&self) -> &str {
-        &self.ca
+        &self.prepared.ca
     }
 
     /// The token of a component's service account.
@@ -235,8 +219,7 @@ impl Stock {
 
     /// The credentials of a node.
     pub(super) fn kubeconfig_of_node(&self, node: &str) -> String {
-        let token = self.token_of_user(&format!("{NODE_USER}{node}"));
-        kubeconfig::render(&self.url(), &self.ca, &token)
+        self.prepared.kubeconfig(&self.token_of_user(&format!("{NODE_USER}{node}")))
     }
 
     fn token_of_user(&self, user: &str) -> String {
@@ -308,47 +291,6 @@ pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<St
     }
 }
 
-/// One member without replication or durability.
-fn etcd_arguments(dir: &Path, store: SocketAddr) -> Vec<String> {
-    vec![
-        format!("--data-dir={}", dir.join("etcd").display()),
-        format!("--listen-client-urls=http://{store}"),
-        format!("--advertise-client-urls=http://{store}"),
-        "--listen-peer-urls=http://127.0.0.1:0".to_owned(),
-        "--unsafe-no-fsync".to_owned(),
-    ]
-}
-
-/// As close as possible to the arguments in a real cluster, except that pods get no service accounts,
-/// since no controller creates them.
-fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Vec<String> {
-    let file = |name: &str| dir.join(name).display().to_string();
-    vec![
-        format!("--etcd-servers=http://{store}"),
-        format!("--bind-address={}", address.ip()),
-        format!("--advertise-address={}", address.ip()),
-        format!("--secure-port={}", address.port()),
-        format!("--tls-cert-file={}", file("tls.crt")),
-        format!("--tls-private-key-file={}", file("tls.key")),
-        format!("--cert-dir={}", file("certificates")),
-        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
-        format!("--kubelet-client-key={}", file("kubelet-client.key")),
-        // The names of virtual nodes cannot be resolved.
-        "--kubelet-preferred-address-types=InternalIP".to_owned(),
-        format!("--token-auth-file={}", file("tokens.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        format!("--service-account-issuer=https://{address}"),
-        format!("--service-account-key-file={}", file("tls.crt")),
-        format!("--service-account-signing-key-file={}", file("tls.key")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        // A node may write its own objects and those of its pods only.
-        "--enable-admission-plugins=NodeRestriction".to_owned(),
-        "--allow-privileged=true".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-    ]
-}
-
 /// The policy that logs the metadata of these users' requests once they are answered (audit.k8s.io/v1).
 fn audit_policy(users: &[String]) -> String {
     json!({
@@ -359,17 +301,4 @@ fn audit_policy(users: &[String]) -> String {
         "rules": [{ "level": "Metadata", "users": users }, { "level": "None" }],
     })
     .to_string()
-}
-
-/// A free loopback port. Another process may bind it before the program does; then the program
-/// logs that.
-fn free_port(expected: u16) -> Result<SocketAddr, StockError> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, expected));
-    let listener = TcpListener::bind(address).map_err(preparing(&format!("a port at {address}")))?;
-    listener.local_addr().map_err(preparing(&format!("a port at {address}")))
-}
-
-fn preparing(what: &impl ToString) -> impl FnOnce(io::Error) -> StockError {
-    let what = what.to_string();
-    move |source| StockError::Prepare { what, source }
 }

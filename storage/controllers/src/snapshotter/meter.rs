@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use claimcheck_informer::{Cached, Change, World};
-use claimcheck_model::{
-    Meter,
-    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotStatus},
-    metric::SNAPSHOT_OPERATION,
-    snapshot::{VolumeSnapshot, VolumeSnapshotStatus},
-};
+use claimcheck_model::{Meter, metric::SNAPSHOT_OPERATION};
 
+use super::{
+    content::{Class as _, Content},
+    object::Object,
+};
 use crate::{claims::is_deleting, under_way::UnderWay};
 
 /// Measured operations. All begin when the controller first sees the request for the snapshot or group.
@@ -22,100 +21,6 @@ pub enum Operation {
     CreateAndReady,
     /// Until it is deleted.
     Delete,
-}
-
-/// A kind with measured operations.
-pub trait Measurable: Cached {
-    /// Its status.
-    type Status;
-
-    /// Upstream's name of an operation.
-    fn operation(operation: Operation) -> &'static str;
-
-    /// Its current status.
-    fn status(&self) -> Option<&Self::Status>;
-
-    /// Whether the driver has created what has this status.
-    fn is_created(status: &Self::Status) -> bool;
-
-    /// Whether claims can be provisioned from what has this status.
-    fn is_ready(status: &Self::Status) -> bool;
-
-    /// Whether it requests an existing content.
-    fn is_pre_provisioned(&self) -> bool;
-
-    /// The driver of its content, or else of its class.
-    fn driver<'w>(&self, world: &'w World) -> Option<&'w str>;
-}
-
-impl Measurable for VolumeSnapshot {
-    type Status = VolumeSnapshotStatus;
-
-    fn operation(operation: Operation) -> &'static str {
-        match operation {
-            Operation::Create => "CreateSnapshot",
-            Operation::CreateAndReady => "CreateSnapshotAndReady",
-            Operation::Delete => "DeleteSnapshot",
-        }
-    }
-
-    fn status(&self) -> Option<&VolumeSnapshotStatus> {
-        self.status.as_ref()
-    }
-
-    fn is_created(status: &VolumeSnapshotStatus) -> bool {
-        status.creation_time.is_some()
-    }
-
-    fn is_ready(status: &VolumeSnapshotStatus) -> bool {
-        status.ready_to_use == Some(true)
-    }
-
-    fn is_pre_provisioned(&self) -> bool {
-        self.spec.source.volume_snapshot_content_name.is_some()
-    }
-
-    fn driver<'w>(&self, world: &'w World) -> Option<&'w str> {
-        let content = self.content().and_then(|content| world.snapshot_contents.named(content));
-        let class = self.spec.volume_snapshot_class_name.as_deref();
-        let class = class.and_then(|class| world.snapshot_classes.named(class));
-        content.map(|content| content.spec.driver.as_str()).or(class.map(|class| class.driver.as_str()))
-    }
-}
-
-impl Measurable for VolumeGroupSnapshot {
-    type Status = VolumeGroupSnapshotStatus;
-
-    fn operation(operation: Operation) -> &'static str {
-        match operation {
-            Operation::Create => "CreateGroupSnapshot",
-            Operation::CreateAndReady => "CreateGroupSnapshotAndReady",
-            Operation::Delete => "DeleteGroupSnapshot",
-        }
-    }
-
-    fn status(&self) -> Option<&VolumeGroupSnapshotStatus> {
-        self.status.as_ref()
-    }
-
-    fn is_created(status: &VolumeGroupSnapshotStatus) -> bool {
-        status.creation_time.is_some()
-    }
-
-    fn is_ready(status: &VolumeGroupSnapshotStatus) -> bool {
-        status.ready_to_use == Some(true)
-    }
-
-    fn is_pre_provisioned(&self) -> bool {
-        self.spec.source.volume_group_snapshot_content_name.is_some()
-    }
-
-    fn driver<'w>(&self, world: &'w World) -> Option<&'w str> {
-        let content = self.content().and_then(|content| world.group_snapshot_contents.named(content));
-        let class = self.spec.volume_group_snapshot_class_name.as_deref();
-        let class = class.and_then(|class| world.group_snapshot_classes.named(class));
-        content.map(|content| content.spec.driver.as_str()).or(class.map(|class| class.driver.as_str()))
-    }
 }
 
 /// Measures snapshots or groups, identified by their uid.
@@ -133,7 +38,7 @@ impl Measured {
     /// Operations that begin, and those that end since an object was deleted. `world` includes the change. A creation
     /// ends as cancelled with the object, as upstream's `RecordVolumeGroupSnapshotMetrics` intends for groups, too,
     /// although its controller calls `RecordMetrics`, which does so for snapshots alone.
-    pub fn changed<K: Measurable>(&self, change: &Change, world: &World) {
+    pub fn changed<K: Object>(&self, change: &Change, world: &World) {
         match change.both::<K>() {
             (None, Some(new)) if !new.status().is_some_and(K::is_created) => {
                 for operation in [Operation::Create, Operation::CreateAndReady] {
@@ -156,7 +61,7 @@ impl Measured {
     }
 
     /// A status is written.
-    pub fn reported<K: Measurable>(&self, object: &K, status: &K::Status, world: &World) {
+    pub fn reported<K: Object>(&self, object: &K, status: &K::Status, world: &World) {
         if K::is_created(status) {
             self.end(Operation::Create, object, world, "success");
         }
@@ -165,26 +70,32 @@ impl Measured {
         }
     }
 
-    fn end<K: Measurable>(&self, operation: Operation, object: &K, world: &World, status: &str) {
+    fn end<K: Object>(&self, operation: Operation, object: &K, world: &World, status: &str) {
         if let Some(took) = self.under_way.end(&(operation, uid(object))) {
             self.record(operation, object, world, status, took);
         }
     }
 
-    fn record<K: Measurable>(
-        &self,
-        operation: Operation,
-        of: &K,
-        world: &World,
-        status: &str,
-        took: Duration,
-    ) {
+    fn record<K: Object>(&self, operation: Operation, of: &K, world: &World, status: &str, took: Duration) {
         // Without a driver there is no row; upstream has `unknown`, or the driver that it knew at the beginning.
-        let Some(driver) = of.driver(world) else { return };
-        let kind = if of.is_pre_provisioned() { "pre-provisioned" } else { "dynamic" };
-        let labels = [driver, K::operation(operation), status, kind];
+        let Some(driver) = driver(of, world) else { return };
+        let kind = if of.requested_content().is_some() { "pre-provisioned" } else { "dynamic" };
+        let camel = K::Content::WORDS.camel;
+        let name = match operation {
+            Operation::Create => format!("Create{camel}"),
+            Operation::CreateAndReady => format!("Create{camel}AndReady"),
+            Operation::Delete => format!("Delete{camel}"),
+        };
+        let labels = [driver, &name, status, kind];
         self.meter.record(&SNAPSHOT_OPERATION, &labels, took.as_secs_f64());
     }
+}
+
+/// The driver of its content, or else of its class.
+fn driver<'w, K: Object>(of: &K, world: &'w World) -> Option<&'w str> {
+    let content = of.bound_content().and_then(|content| K::Content::store(world).named(content));
+    let class = || <K::Content as Content>::Class::store(world).named(of.class()?);
+    content.map(|content| content.driver()).or_else(|| Some(class()?.driver()))
 }
 
 fn uid<K: Cached>(object: &K) -> String {
@@ -194,13 +105,14 @@ fn uid<K: Cached>(object: &K) -> String {
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing::{self, DRIVER, Notes, deleting};
+    use claimcheck_model::{group_snapshot::VolumeGroupSnapshotStatus, snapshot::VolumeSnapshotStatus};
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
 
     /// The labels of what is recorded of an object that is created, has these statuses, and is deleted.
-    fn recorded<K: Measurable + Clone>(object: K, statuses: &[K::Status]) -> Vec<String> {
+    fn recorded<K: Object>(object: K, statuses: &[K::Status]) -> Vec<String> {
         let notes = Notes::default();
         let measured = Measured::new(Meter::new(notes.clone()));
         let mut world = testing::world([

@@ -7,27 +7,32 @@
 //! ```
 //!
 //! Two controllers, as upstream: `snapshot_controller/` is that of a whole cluster, `csi_snapshotter/` that of a
-//! driver. A snapshot that is not ready yet is polled. `snapshot_controller_groups/` and `csi_snapshotter_groups/` are
-//! the same for groups: the driver creates and deletes all snapshots of a group in one call, and
-//! `snapshot_controller_groups/` creates a VolumeSnapshot and its content for each. The files of this folder are what
-//! snapshots and groups share; `plan_content.rs` decides the next step of a content of both.
+//! driver, for groups, too: what differs between their contents is in `content_of_snapshot.rs` and `content_of_group.rs`.
+//! A snapshot that is not ready yet is polled. `snapshot_controller_groups/` is the controller of a cluster for groups:
+//! the driver creates and deletes all snapshots of a group in one call, and it creates a VolumeSnapshot and its content
+//! for each. What binds a snapshot or a group to its content is the same: `plan_binding.rs` decides it for both, over the
+//! facts in `object.rs`, `bind.rs` writes it, and `trouble.rs` has the errors.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
-mod calls;
+mod bind;
 mod claim;
 mod content;
+mod content_of_group;
+mod content_of_snapshot;
 mod creation_time;
 pub(crate) mod csi_snapshotter;
-pub(crate) mod csi_snapshotter_groups;
 mod finalizers;
 mod meter;
+mod object;
 mod parameters;
-mod plan_content;
+mod plan_binding;
+mod requests;
 mod responses;
 pub(crate) mod snapshot_controller;
 pub(crate) mod snapshot_controller_groups;
 mod status_error;
+mod trouble;
 
 use std::error::Error;
 
@@ -40,6 +45,8 @@ use claimcheck_csi::{
         plugin_capability::service::Type as Service,
     },
 };
+use claimcheck_model::{group_snapshot::VolumeGroupSnapshotContent, snapshot::VolumeSnapshotContent};
+use csi_snapshotter::Contents;
 use tonic::Code;
 use tracing::info;
 
@@ -80,7 +87,8 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
                 info!(driver = info.name, "the driver does not declare CREATE_DELETE_SNAPSHOT");
                 std::future::pending::<()>().await;
             }
-            let contents = csi_snapshotter::Contents::new(driver.clone(), settings(&options.snapshot_names));
+            let settings = settings(&options.snapshot_names);
+            let contents = Contents::<VolumeSnapshotContent>::new(driver.clone(), settings);
             shell::run(contents, context.clone()).await;
         };
         let grouping = Details::new(|| creates_groups(&driver, &info));
@@ -93,10 +101,8 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
                 );
                 std::future::pending::<()>().await;
             }
-            let contents = csi_snapshotter_groups::Contents::new(
-                driver.clone(),
-                settings(&options.group_snapshot_names),
-            );
+            let settings = settings(&options.group_snapshot_names);
+            let contents = Contents::<VolumeGroupSnapshotContent>::new(driver.clone(), settings);
             shell::run(contents, context.clone()).await;
         };
         tokio::select! {

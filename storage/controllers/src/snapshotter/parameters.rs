@@ -5,12 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_informer::key_of;
-use claimcheck_model::{
-    ObjectKey,
-    group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotClass},
-    snapshot::{VolumeSnapshot, VolumeSnapshotClass},
-};
+use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::{ObjectReference, SecretReference};
 
 use super::content::Content;
@@ -70,28 +65,9 @@ impl Purpose {
 #[error("found unknown parameter key \"{0}\" with reserved prefix {RESERVED}; remove it from the class")]
 pub struct UnknownParameter(String);
 
-/// The secret in the class's parameters for this purpose; `None` if they have none. The snapshot is unknown
+/// The secret in the class's parameters for this purpose; `None` if they have none. The snapshot or group is unknown
 /// where its content is processed.
 pub fn secret(
-    purpose: Purpose,
-    class: &VolumeSnapshotClass,
-    content: &str,
-    snapshot: Option<&VolumeSnapshot>,
-) -> Result<Option<SecretReference>, SecretNameError> {
-    resolve(purpose, class.parameters.as_ref(), content, snapshot.map(key_of).as_ref())
-}
-
-/// The same for a class of groups.
-pub fn group_secret(
-    purpose: Purpose,
-    class: &VolumeGroupSnapshotClass,
-    content: &str,
-    group: Option<&VolumeGroupSnapshot>,
-) -> Result<Option<SecretReference>, SecretNameError> {
-    resolve(purpose, class.parameters.as_ref(), content, group.map(key_of).as_ref())
-}
-
-fn resolve(
     purpose: Purpose,
     parameters: Option<&Parameters>,
     content: &str,
@@ -171,7 +147,11 @@ pub fn recorded_secret<C: Content>(content: &C) -> Option<SecretReference> {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_model::group_snapshot::VolumeGroupSnapshotContent;
+    use claimcheck_informer::key_of;
+    use claimcheck_model::{
+        group_snapshot::{VolumeGroupSnapshot, VolumeGroupSnapshotContent},
+        snapshot::{VolumeSnapshot, VolumeSnapshotClass},
+    };
 
     use super::*;
 
@@ -190,9 +170,11 @@ mod tests {
         let mut snapshot = VolumeSnapshot::default();
         snapshot.metadata.name = Some("s".into());
         snapshot.metadata.namespace = Some("n".into());
-        let found = secret(Purpose::Snapshot, &class, "c", Some(&snapshot)).unwrap().unwrap();
+        let found = secret(Purpose::Snapshot, class.parameters.as_ref(), "c", Some(&key_of(&snapshot)))
+            .unwrap()
+            .unwrap();
         assert_eq!((found.namespace.as_deref(), found.name.as_deref()), (Some("n"), Some("s-key")));
-        assert_eq!(secret(Purpose::List, &class, "c", Some(&snapshot)), Ok(None));
+        assert_eq!(secret(Purpose::List, class.parameters.as_ref(), "c", Some(&key_of(&snapshot))), Ok(None));
         let passed = for_driver(class.parameters.as_ref()).unwrap();
         assert_eq!(passed, BTreeMap::from([("tier".to_owned(), "cold".to_owned())]));
     }
@@ -205,13 +187,13 @@ mod tests {
             ("csi.storage.k8s.io/group-snapshotter-get-secret-name", "${volumegroupsnapshotcontent.name}"),
             ("csi.storage.k8s.io/group-snapshotter-get-secret-namespace", "${volumesnapshot.namespace}"),
         ]);
-        let class = VolumeGroupSnapshotClass { parameters: class.parameters, ..Default::default() };
         let mut group = VolumeGroupSnapshot::default();
         group.metadata.name = Some("g".into());
         group.metadata.namespace = Some("n".into());
-        let found = group_secret(Purpose::Group, &class, "c", Some(&group)).unwrap().unwrap();
+        let found =
+            secret(Purpose::Group, class.parameters.as_ref(), "c", Some(&key_of(&group))).unwrap().unwrap();
         assert_eq!((found.namespace.as_deref(), found.name.as_deref()), (Some("n"), Some("g-key")));
-        let refused = group_secret(Purpose::GroupGet, &class, "c", Some(&group));
+        let refused = secret(Purpose::GroupGet, class.parameters.as_ref(), "c", Some(&key_of(&group)));
         assert!(matches!(refused, Err(SecretNameError::InvalidTokens { .. })), "a token of snapshots");
         assert_eq!(for_driver(class.parameters.as_ref()), Ok(BTreeMap::new()));
     }
@@ -255,7 +237,8 @@ mod tests {
             ("csi.storage.k8s.io/snapshotter-secret-name", "s"),
             ("csi.storage.k8s.io/snapshotter-secret-namespace", "${volumesnapshot.name}"),
         ]);
-        let refused = secret(Purpose::Snapshot, &chosen, "c", Some(&VolumeSnapshot::default()));
+        let refused =
+            secret(Purpose::Snapshot, chosen.parameters.as_ref(), "c", Some(&ObjectKey::new("n", "s")));
         assert!(matches!(refused, Err(SecretNameError::InvalidTokens { .. })));
         let typo = class(&[("csi.storage.k8s.io/snapshoter-secret-name", "s")]);
         let key = "csi.storage.k8s.io/snapshoter-secret-name".to_owned();

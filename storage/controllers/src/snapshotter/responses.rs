@@ -9,49 +9,40 @@ use std::{
 use claimcheck_informer::Backoff;
 use jiff::Timestamp;
 
+use super::requests::Found;
+
 /// Polling interval of a snapshot or group that is not ready.
 const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// State of a content that is not written yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Memory<F> {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
     /// The driver's last response.
-    pub found: Option<F>,
+    pub found: Option<Found>,
     /// The driver has deleted the snapshot or group.
     pub deleted: bool,
     /// When to poll next whether it is ready.
     pub next: Option<Timestamp>,
 }
 
-impl<F> Default for Memory<F> {
-    fn default() -> Self {
-        Self { found: None, deleted: false, next: None }
-    }
-}
-
 /// The state by the content's uid; with the number of responses.
-#[derive(Debug)]
-pub struct Responses<F>(Mutex<HashMap<String, (Memory<F>, u32)>>);
+#[derive(Debug, Default)]
+pub struct Responses(Mutex<HashMap<String, (Memory, u32)>>);
 
-impl<F> Default for Responses<F> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<F: Clone> Responses<F> {
+impl Responses {
     /// The state of a content.
-    pub fn of(&self, uid: &str) -> Memory<F> {
+    pub fn of(&self, uid: &str) -> Memory {
         self.memory().get(uid).map(|(memory, _)| memory.clone()).unwrap_or_default()
     }
 
     /// Records the driver's response, and when to poll again.
-    pub fn learned(&self, uid: &str, found: F, ready: bool) {
+    pub fn learned(&self, uid: &str, found: Found) {
         let mut memory = self.memory();
         let (memory, polls) = memory.entry(uid.to_owned()).or_default();
         *polls += 1;
         let pause = POLLS.delay(*polls);
-        memory.next = (!ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+        memory.next =
+            (!found.ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
         memory.found = Some(found);
     }
 
@@ -66,7 +57,7 @@ impl<F: Clone> Responses<F> {
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
-    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory<F>, u32)>> {
+    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory, u32)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,13 +2,11 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     sync::Mutex,
     time::Duration,
 };
 
-use claimcheck_apiserver::{Certificates, kubeconfig};
 use claimcheck_controllers::{
     Attaching, Calls, CapacityOwner, Name, NodeDeployment, Options, Provisioning, Resizing,
 };
@@ -20,6 +18,7 @@ use claimcheck_csi::{
     },
 };
 use claimcheck_informer::Backoff;
+use claimcheck_stock::{Programs as Processes, WITHOUT_FAIRNESS, WITHOUT_SERVICE_ACCOUNTS};
 use kube::{
     Api, Client, Config,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -32,7 +31,7 @@ use crate::{
     driver::{Driver, Variant},
     objects::{CAPACITY_DRIVER, LOCAL_NODE},
     record::Record,
-    stock::{self, Program, spawn},
+    stock,
 };
 
 /// The deadline of calls, short because scenarios wait for it.
@@ -115,7 +114,7 @@ pub struct Side {
     pub client: Client,
     pub record: Record,
     pub driver: Driver,
-    processes: Mutex<Vec<Program>>,
+    processes: Mutex<Processes>,
 }
 
 /// Where the variants of the driver listen.
@@ -133,25 +132,20 @@ impl Side {
     /// Starts all; returns once the API server is ready. Called on the main thread, with which its processes die.
     /// With `unused` the condition of this name is written, and there are fewer programs.
     pub async fn start(controllers: Controllers, programs: &Programs, folder: &Path, unused: bool) -> Self {
-        fs::create_dir_all(folder).unwrap();
-        let (store, address) = (free_port(), free_port());
-        let certificates = Certificates::generate(address.ip()).unwrap();
         let token = uuid::Uuid::new_v4().simple().to_string();
-        let file = |name: &str| folder.join(name).display().to_string();
-        fs::write(file("tls.crt"), &certificates.certificate).unwrap();
-        fs::write(file("tls.key"), &certificates.key).unwrap();
-        fs::write(file("tokens.csv"), format!("{token},test,test,\"system:masters\"\n")).unwrap();
-        let text = kubeconfig::render(&format!("https://{address}"), &certificates.ca, &token);
-        fs::write(file("kubeconfig"), &text).unwrap();
-        let mut processes = vec![
-            spawn(folder, &programs.assets.join("etcd"), "etcd", &etcd_arguments(&file("etcd"), store)),
-            spawn(
-                folder,
-                &programs.assets.join("kube-apiserver"),
-                "kube-apiserver",
-                &apiserver_arguments(&file, address, store, unused),
-            ),
-        ];
+        let gate = if unused { format!(",{}", stock::UNUSED) } else { String::new() };
+        let of_server = claimcheck_stock::Options {
+            tokens: format!("{token},test,test,\"system:masters\"\n"),
+            more: vec![
+                WITHOUT_SERVICE_ACCOUNTS.to_owned(),
+                WITHOUT_FAIRNESS.to_owned(),
+                format!("{}{gate}", stock::CROSS_NAMESPACE),
+            ],
+            ..claimcheck_stock::Options::default()
+        };
+        let (mut processes, prepared) = Processes::start(&programs.assets, folder, &of_server).unwrap();
+        let text = prepared.kubeconfig(&token);
+        fs::write(folder.join("kubeconfig"), &text).unwrap();
         let mut config = Config::from_custom_kubeconfig(
             Kubeconfig::from_yaml(&text).unwrap(),
             &KubeConfigOptions::default(),
@@ -199,14 +193,14 @@ impl Side {
                 let no_recovery = Options { resizing, ..options(sockets.no_recovery) };
                 run_built_in(&client, no_recovery, &[Name::Resizer]);
             }
-            Controllers::Stock => processes.extend(stock::start(programs, folder, &sockets, unused)),
+            Controllers::Stock => stock::start(&mut processes, programs, folder, &sockets, unused),
         }
         Self { client, record, driver, processes: Mutex::new(processes) }
     }
 
     /// The programs that have exited, although they should run.
     pub fn ended(&self) -> Vec<String> {
-        self.processes.lock().unwrap().iter_mut().filter_map(Program::ended).collect()
+        self.processes.lock().unwrap().ended()
     }
 }
 
@@ -249,50 +243,6 @@ fn options(socket: PathBuf) -> Options {
         distributed_snapshotting: true,
         ..Options::default()
     }
-}
-
-fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap()
-}
-
-fn etcd_arguments(data: &str, store: SocketAddr) -> Vec<String> {
-    vec![
-        format!("--data-dir={data}"),
-        format!("--listen-client-urls=http://{store}"),
-        format!("--advertise-client-urls=http://{store}"),
-        "--listen-peer-urls=http://127.0.0.1:0".to_owned(),
-        "--unsafe-no-fsync".to_owned(),
-    ]
-}
-
-/// As in `harness/cluster/src/embedded/stock.rs`.
-fn apiserver_arguments(
-    file: &impl Fn(&str) -> String,
-    address: SocketAddr,
-    store: SocketAddr,
-    unused: bool,
-) -> Vec<String> {
-    let gate = if unused { format!(",{}", stock::UNUSED) } else { String::new() };
-    vec![
-        format!("--etcd-servers=http://{store}"),
-        format!("--bind-address={}", address.ip()),
-        format!("--advertise-address={}", address.ip()),
-        format!("--secure-port={}", address.port()),
-        format!("--tls-cert-file={}", file("tls.crt")),
-        format!("--tls-private-key-file={}", file("tls.key")),
-        format!("--cert-dir={}", file("certificates")),
-        format!("--token-auth-file={}", file("tokens.csv")),
-        "--authorization-mode=RBAC".to_owned(),
-        format!("--service-account-issuer=https://{address}"),
-        format!("--service-account-key-file={}", file("tls.crt")),
-        format!("--service-account-signing-key-file={}", file("tls.key")),
-        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
-        "--endpoint-reconciler-type=none".to_owned(),
-        "--enable-priority-and-fairness=false".to_owned(),
-        format!("{}{gate}", stock::CROSS_NAMESPACE),
-    ]
 }
 
 /// The namespace exists soon after the API server is ready, but the stock provisioner looks for it only once.

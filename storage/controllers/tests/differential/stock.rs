@@ -1,8 +1,8 @@
 //! The stock programs and their arguments.
 
-use std::{fs, path::Path, process::Stdio};
+use std::path::Path;
 
-use tokio::process::{Child, Command};
+use claimcheck_stock::Programs as Processes;
 
 use crate::{
     objects::LOCAL_NODE,
@@ -31,22 +31,13 @@ pub const CROSS_NAMESPACE: &str = "--feature-gates=CrossNamespaceVolumeDataSourc
 /// The feature gate of kube-controller-manager and API server for the condition `Unused` of claims.
 pub const UNUSED: &str = "PersistentVolumeClaimUnusedSinceTime=true";
 
-/// A running program; it ends with this.
-pub struct Program {
-    name: String,
-    child: Child,
-}
-
-impl Program {
-    /// Its name and status, if it has exited.
-    pub fn ended(&mut self) -> Option<String> {
-        let status = self.child.try_wait().unwrap()?;
-        Some(format!("{} ({status})", self.name))
-    }
-}
-
 /// Starts kube-controller-manager and the sidecars; for the condition `Unused` only those that it requires.
-pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool) -> Vec<Program> {
+pub fn start(processes: &mut Processes, programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool) {
+    // The namespace in which the provisioner publishes capacities.
+    let env = [("NAMESPACE", CAPACITY_NAMESPACE), ("NODE_NAME", LOCAL_NODE)];
+    let mut spawn = |program: &Path, name: &str, arguments: &[String]| {
+        processes.spawn(program, name, arguments, &env).unwrap();
+    };
     let kubeconfig = format!("--kubeconfig={}", folder.join("kubeconfig").display());
     let rate = ["--kube-api-qps=1000".to_owned(), "--kube-api-burst=2000".to_owned()];
     let manager = [
@@ -59,7 +50,7 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool
     let gate = unused.then(|| format!("--feature-gates={UNUSED}"));
     let manager: Vec<String> = manager.into_iter().chain(gate).chain(rate.clone()).collect();
     let program = programs.assets.join("kube-controller-manager");
-    let mut processes = vec![spawn(folder, &program, "kube-controller-manager", &manager)];
+    spawn(&program, "kube-controller-manager", &manager);
     let common: Vec<String> = [
         kubeconfig,
         "-v=4".to_owned(),
@@ -115,26 +106,6 @@ pub fn start(programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool
             arguments.push(format!("--timeout={}s", TIMEOUT.as_secs()));
         }
         arguments.extend(more);
-        processes.push(spawn(folder, &programs.sidecars.join(program), log, &arguments));
+        spawn(&programs.sidecars.join(program), log, &arguments);
     }
-    processes
-}
-
-/// Starts a program that the kernel kills with this process, however that ends.
-pub fn spawn(folder: &Path, program: &Path, name: &str, arguments: &[String]) -> Program {
-    let log = fs::File::create(folder.join(format!("{name}.log"))).unwrap();
-    let child = Command::new("setpriv")
-        .args(["--pdeathsig", "KILL"])
-        .arg(program)
-        .args(arguments)
-        // The namespace in which the provisioner publishes capacities.
-        .env("NAMESPACE", CAPACITY_NAMESPACE)
-        .env("NODE_NAME", LOCAL_NODE)
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()));
-    Program { name: name.to_owned(), child }
 }

@@ -79,7 +79,7 @@ async fn wait_until_running(
 fn write_kubeconfig(server: &Server, program: Program) -> Result<PathBuf, UpError> {
     let path = Path::new(STATE_DIR).join(format!("kubeconfig-{}", program.name()));
     let certificate = server.certificate_for(program.user(), None);
-    let certificate = certificate.map_err(|error| starting(StockError::Certificates(error)))?;
+    let certificate = certificate.map_err(|error| starting(StockError::Prepare(error.into())))?;
     let (url, ca) = (server.url(), server.ca_pem());
     let text = kubeconfig::render_certificate(&url, ca, &certificate.certificate, &certificate.key);
     kubeconfig::write(&path, &text).map_err(writing(&path))?;

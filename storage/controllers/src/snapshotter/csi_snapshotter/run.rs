@@ -1,166 +1,117 @@
-//! Calls the driver's CreateSnapshot, GetSnapshot, ListSnapshots and DeleteSnapshot, and writes the results.
+//! Calls the driver to create, poll and delete snapshots or groups, and writes the results.
 
-use std::time::Duration;
+use std::{error::Error, marker::PhantomData, time::Duration};
 
-use claimcheck_csi::{
-    Driver,
-    v1::{DeleteSnapshotRequest, Snapshot},
-};
-use claimcheck_informer::{Backoff, Change, ContentBy, Kind, KindSet, World};
-use claimcheck_model::snapshot::VolumeSnapshotContent;
+use claimcheck_csi::Driver;
+use claimcheck_informer::{Backoff, Cached as _, Change, EventType, KindSet, World, key_of};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::SecretReference;
-use serde_json::json;
-use tracing::info;
+use serde_json::{Value, json};
+use tracing::{info, warn};
 
-use super::plan::{Action, Found, Question, plan};
+use super::{
+    driver::{AnyError, BadAnswer, ask, delete},
+    plan::{Action, plan},
+};
 use crate::{
     Failure,
+    claims::name,
     context::Context,
     rpc::{RpcFailure, credentials},
     shell::{ActionOutcome, Controller, Plan},
     snapshotter::{
         Settings,
-        calls::{AnyError, announce, deletion_failed, keys_for_content, release, settle, settle_failed, uid},
-        creation_time::{OutOfRange, created},
+        content::Content,
+        finalizers,
+        requests::{Found, Question},
         responses::Responses,
         status_error::write_error,
     },
 };
 
-/// The snapshotter of one driver.
-pub struct Contents {
+/// The snapshotter of one driver, for contents of snapshots or of groups.
+pub struct Contents<C> {
     driver: Driver,
     settings: Settings,
-    responses: Responses<Found>,
+    responses: Responses,
+    of: PhantomData<fn() -> C>,
 }
 
-/// A driver's response without a snapshot.
-#[derive(Debug, thiserror::Error)]
-enum BadAnswer {
-    #[error("the driver's answer has no snapshot, or one without id")]
-    Nothing,
-    #[error("can not find snapshot for snapshotID {0}")]
-    NotListed(String),
-    #[error("{cause}")]
-    Time { handle: String, cause: OutOfRange },
-}
-
-impl Controller for Contents {
+impl<C: Content> Controller for Contents<C> {
     type Key = String;
-    type Action = Action;
+    type Action = Action<C>;
 
-    const NAME: &'static str = "snapshotter";
+    const NAME: &'static str = C::WORDS.snapshotter;
     /// Number of concurrent calls; upstream's default is 10.
     const WORKERS: usize = 10;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::SnapshotContent, Kind::SnapshotClass])
+        KindSet::of(&[C::CACHED_AS, C::Class::CACHED_AS])
     }
 
     fn map_to_keys(&self, change: &Change, world: &World) -> Vec<String> {
-        match change.kind {
-            Kind::SnapshotContent => keys_for_content::<VolumeSnapshotContent, _>(change, &self.responses),
-            Kind::SnapshotClass => {
-                let contents = world.snapshot_contents.by(ContentBy::Class, &change.key.name);
-                contents.filter_map(|content| content.metadata.name.clone()).collect()
-            }
-            Kind::Claim
-            | Kind::Volume
-            | Kind::Class
-            | Kind::Pod
-            | Kind::Node
-            | Kind::Attachment
-            | Kind::CsiDriver
-            | Kind::CsiNode
-            | Kind::Capacity
-            | Kind::Lease
-            | Kind::ReferenceGrant
-            | Kind::Populator
-            | Kind::AttributesClass
-            | Kind::GroupSnapshot
-            | Kind::GroupSnapshotContent
-            | Kind::GroupSnapshotClass
-            | Kind::Snapshot => Vec::new(),
+        if change.kind == C::Class::CACHED_AS {
+            let contents = C::store(world).by(C::BY_CLASS, &change.key.name);
+            return contents.map(|content| name(&**content).to_owned()).collect();
         }
+        keys_for_content::<C>(change, &self.responses)
     }
 
-    fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
-        let content = world.snapshot_contents.named(name);
+    fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action<C>> {
+        let content = C::store(world).named(name);
         let memory = content.map(|content| self.responses.of(uid(&**content))).unwrap_or_default();
         let (action, requeue_after) = plan(name, world, &self.settings, &memory, now);
         Plan { actions: action.into_iter().collect(), requeue_after }
     }
 
-    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<ActionOutcome, Failure> {
+    async fn act(&self, context: &Context, _: &String, action: Action<C>) -> Result<ActionOutcome, Failure> {
         match action {
             Action::Announce { content, secret } => {
                 // With the annotation the content could not be deleted as long as the secret does not exist.
                 if let Err(error) = credentials(&context.client, secret.as_ref()).await {
-                    return self.not_asked(context, &content, true, error.into()).await;
+                    return Err(not_asked(context, &*content, true, error.into()).await);
                 }
-                announce(context, &*content).await?;
+                annotate(context, &*content, json!("yes")).await?;
             }
             Action::Ask { content, question, secret } => {
-                let creates = matches!(question, Question::Create(_));
+                let creates = matches!(question, Question::Create(_) | Question::CreateGroup(_));
                 match self.ask(context, question, secret).await {
-                    Ok(found) => {
-                        let ready = found.ready;
-                        self.responses.learned(uid(&*content), found, ready);
-                    }
-                    Err(error) => return self.not_asked(context, &content, creates, error).await,
+                    Ok(found) => self.responses.learned(uid(&*content), found),
+                    Err(error) => return Err(not_asked(context, &*content, creates, error).await),
                 }
             }
             Action::Report { content, found } => {
-                let known = content.status.clone().unwrap_or_default();
-                let mut status = json!({
-                    "snapshotHandle": found.handle,
-                    "readyToUse": found.ready,
-                    "error": null,
-                });
-                // As upstream, the first values stay: a driver that cannot be asked for a member of a group returns
-                // none (`updateSnapshotContentStatus`).
-                if known.creation_time.is_none() {
-                    status["creationTime"] = json!(found.created);
-                }
-                if known.restore_size.is_none() && found.size > 0 {
-                    status["restoreSize"] = json!(found.size);
-                }
-                if let Some(group) = &found.group {
-                    status["volumeGroupSnapshotHandle"] = json!(group);
-                }
+                let mut status = content.additions(&found);
+                status[C::HANDLE] = json!(found.handle);
+                status["readyToUse"] = json!(found.ready);
+                status["error"] = Value::Null;
                 context.patch_status(&*content, status).await?;
-                info!(
-                    content = content.metadata.name,
-                    handle = found.handle,
-                    ready = found.ready,
-                    "snapshot"
-                );
+                let (content, handle, ready) = (name(&*content), found.handle, found.ready);
+                info!(content, handle, ready, "{}", C::WORDS.what);
             }
-            Action::Settle(content) => settle(context, &*content).await?,
+            Action::Settle(content) => annotate(context, &*content, Value::Null).await?,
             Action::Delete { content, handle, secret } => {
-                let deleted = async {
-                    let secrets = credentials(&context.client, secret.as_ref()).await?;
-                    let request = DeleteSnapshotRequest { snapshot_id: handle, secrets };
-                    self.driver.controller().delete_snapshot(request).await.map_err(RpcFailure::from)?;
-                    Ok::<(), AnyError>(())
-                };
-                if let Err(error) = deleted.await {
-                    return Err(deletion_failed(
-                        context,
-                        &*content,
-                        "snapshot",
-                        "SnapshotDeleteError",
-                        error,
-                    ));
+                if let Err(error) = self.delete(context, &*content, handle, secret).await {
+                    // Upstream has the error itself in its log only (`deleteCSISnapshotOperation`,
+                    // `deleteCSIGroupSnapshotOperation`).
+                    let message = match error.is::<RpcFailure>() {
+                        true => format!("Failed to delete {}", C::WORDS.what),
+                        false => "Failed to get snapshot credentials".to_owned(),
+                    };
+                    let reason = format!("{}DeleteError", C::WORDS.camel);
+                    context.event(&*content, EventType::Warning, &reason, message);
+                    return Err(Failure::Transient(error));
                 }
                 self.responses.deleted(uid(&*content));
             }
-            Action::Release(content) => release(context, &*content).await?,
+            Action::Release(content) => {
+                finalizers::release(context, &*content, C::PROTECTION).await?;
+                info!(content = name(&*content), "released");
+            }
             Action::Fail { content, obstacle } => {
-                let message = format!("Failed to create snapshot: {obstacle}");
-                failed(context, &content, "SnapshotCreationFailed", &message, None).await;
+                let is_creation = content.is_obstacle_to_creation();
+                failed(context, &*content, is_creation, &obstacle.to_string(), json!({})).await;
                 return Err(obstacle.into());
             }
         }
@@ -168,9 +119,9 @@ impl Controller for Contents {
     }
 }
 
-impl Contents {
+impl<C: Content> Contents<C> {
     pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, responses: Responses::default() }
+        Self { driver, settings, responses: Responses::default(), of: PhantomData }
     }
 
     async fn ask(
@@ -180,123 +131,203 @@ impl Contents {
         secret: Option<SecretReference>,
     ) -> Result<Found, AnyError> {
         let secrets = credentials(&context.client, secret.as_ref()).await?;
-        let mut controller = self.driver.controller();
-        let snapshot = match question {
-            Question::Create(mut request) => {
-                request.secrets = secrets;
-                let response = controller.create_snapshot(*request).await.map_err(RpcFailure::from)?;
-                // Upstream reads the group of existing snapshots only.
-                let group_snapshot_id = String::new();
-                response.into_inner().snapshot.map(|snapshot| Snapshot { group_snapshot_id, ..snapshot })
-            }
-            // As upstream, the id stays the one of the request: that of another snapshot would be deleted later.
-            Question::Get(mut request) => {
-                request.secrets = secrets;
-                let snapshot_id = request.snapshot_id.clone();
-                let response = controller.get_snapshot(request).await.map_err(RpcFailure::from)?;
-                response.into_inner().snapshot.map(|snapshot| Snapshot { snapshot_id, ..snapshot })
-            }
-            Question::List(mut request) => {
-                request.secrets = secrets;
-                let snapshot_id = request.snapshot_id.clone();
-                let list = controller.list_snapshots(request).await.map_err(RpcFailure::from)?.into_inner();
-                let entry = list.entries.into_iter().next();
-                let entry = entry.ok_or_else(|| BadAnswer::NotListed(snapshot_id.clone()))?;
-                entry.snapshot.map(|snapshot| Snapshot { snapshot_id, ..snapshot })
-            }
-            Question::Trust(handle) => {
-                Some(Snapshot { snapshot_id: handle, ready_to_use: true, ..Snapshot::default() })
-            }
-        };
-        let snapshot = snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
-        Ok(found(snapshot.ok_or(BadAnswer::Nothing)?)?)
+        ask(&self.driver, question, secrets).await
     }
 
-    /// Writes the error of a call. The annotation of a CreateSnapshot that may still be in progress stays, and
-    /// the content with it.
-    async fn not_asked(
+    async fn delete(
         &self,
         context: &Context,
-        content: &VolumeSnapshotContent,
-        creates: bool,
-        error: AnyError,
-    ) -> Result<ActionOutcome, Failure> {
-        let name = content.metadata.name.as_deref().unwrap_or_default();
-        let what = if creates {
-            let volume = content.spec.source.volume_handle.as_deref().unwrap_or_default();
-            format!("failed to take snapshot of the volume {volume}: \"{error}\"")
-        } else {
-            format!("failed to list snapshot for content {name}: \"{error}\"")
-        };
-        // Upstream: `syncContent`, for which a content without a status is a new one.
-        let (reason, message) = if creates && content.status.is_none() {
-            ("SnapshotCreationFailed", format!("Failed to create snapshot: {what}"))
-        } else {
-            let message = format!("Failed to check and update snapshot content: {what}");
-            ("SnapshotContentCheckandUpdateFailed", message)
-        };
-        // A snapshot that exists can be deleted, although it is not usable.
-        let handle = match error.downcast_ref() {
-            Some(BadAnswer::Time { handle, .. }) => Some(handle.as_str()),
-            Some(BadAnswer::Nothing | BadAnswer::NotListed(_)) | None => None,
-        };
-        failed(context, content, reason, &message, handle).await;
-        if creates {
-            settle_failed(context, content, &*error).await;
+        content: &C,
+        handle: String,
+        secret: Option<SecretReference>,
+    ) -> Result<(), AnyError> {
+        let secrets = credentials(&context.client, secret.as_ref()).await?;
+        Ok(delete(&self.driver, content.deletion(handle, secrets)).await?)
+    }
+}
+
+/// A content's uid.
+fn uid<C: Content>(content: &C) -> &str {
+    content.metadata().uid.as_deref().unwrap_or_default()
+}
+
+/// The keys of a changed content. An error written by this controller is no reason to retry before the backoff is over.
+fn keys_for_content<C: Content>(change: &Change, responses: &Responses) -> Vec<String> {
+    match change.both::<C>() {
+        (Some(old), Some(new)) if but_for_failures(&**old) == but_for_failures(&**new) => Vec::new(),
+        (_, Some(_)) => vec![change.key.name.clone()],
+        (Some(deleted), None) => {
+            responses.forget(uid(&**deleted));
+            Vec::new()
         }
-        Err(Failure::Transient(error))
+        (None, None) => Vec::new(),
     }
 }
 
-fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
-    let (handle, ready, size) = (snapshot.snapshot_id, snapshot.ready_to_use, snapshot.size_bytes);
-    let group = Some(snapshot.group_snapshot_id).filter(|group| !group.is_empty());
-    match created(snapshot.creation_time) {
-        Ok(created) => Ok(Found { handle, ready, created, size, group }),
-        Err(cause) => Err(BadAnswer::Time { handle, cause }),
+/// The content without the fields that failures change.
+fn but_for_failures<C: Content>(content: &C) -> C {
+    let mut content = content.clone();
+    content.clear_failure();
+    let meta = content.metadata_mut();
+    meta.resource_version = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(C::BEING_CREATED);
+    }
+    meta.annotations = meta.annotations.take().filter(|all| !all.is_empty());
+    content
+}
+
+/// Annotates that the driver will be called to create the snapshot or group, or removes the annotation again.
+async fn annotate<C: Content>(context: &Context, content: &C, value: Value) -> Result<(), Failure> {
+    let annotations = json!({ (C::BEING_CREATED): value });
+    context.patch(content, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Writes the error of a call. The annotation of a call to create that may still be in progress stays, and the content
+/// with it.
+async fn not_asked<C: Content>(context: &Context, content: &C, creates: bool, error: AnyError) -> Failure {
+    let mut existing = json!({});
+    if let Some((handle, members)) = error.downcast_ref().and_then(BadAnswer::existing) {
+        let members = members.to_vec();
+        existing = content.additions(&Found { members, ..Found::default() });
+        existing[C::HANDLE] = json!(handle);
+    }
+    let is_creation = creates && !content.has_status();
+    failed(context, content, is_creation, &content.call_error(creates, &*error), existing).await;
+    if creates {
+        settle_failed(context, content, &*error).await;
+    }
+    Failure::Transient(error)
+}
+
+/// Writes an error to the content's status, unless it has it already, and a snapshot or group that exists.
+async fn failed<C: Content>(context: &Context, content: &C, is_creation: bool, error: &str, existing: Value) {
+    let (reason, message) = event_of::<C>(is_creation, error);
+    write_error(context, content, &reason, &message, existing).await;
+}
+
+/// The reason and message of the event about an error. Upstream: `syncContent` and `syncGroupSnapshotContent`, for which a
+/// content without a status is a new one.
+fn event_of<C: Content>(is_creation: bool, error: &str) -> (String, String) {
+    let (what, camel) = (C::WORDS.what, C::WORDS.camel);
+    match is_creation {
+        true => (format!("{camel}CreationFailed"), format!("Failed to create {what}: {error}")),
+        false => (
+            format!("{camel}ContentCheckandUpdateFailed"),
+            format!("Failed to check and update {what} content: {error}"),
+        ),
     }
 }
 
-/// Writes an error to the content's status, unless it has it already, and the handle of a snapshot that exists.
-async fn failed(
+/// Removes the annotation of a call to create that failed. That of one that may still be in progress stays, and the
+/// content with it.
+async fn settle_failed<C: Content>(
     context: &Context,
-    content: &VolumeSnapshotContent,
-    reason: &str,
-    message: &str,
-    handle: Option<&str>,
+    content: &C,
+    error: &(dyn Error + Send + Sync + 'static),
 ) {
-    let existing = handle.map_or_else(|| json!({}), |handle| json!({ "snapshotHandle": handle }));
-    write_error(context, content, reason, message, existing).await;
+    if !error.downcast_ref::<RpcFailure>().is_some_and(RpcFailure::is_final) {
+        return;
+    }
+    // The version that was decided on is outdated since the error was written to the status.
+    let current = C::store(&context.informer.read()).get(&key_of(content)).cloned();
+    if let Some(current) = current
+        && let Err(Failure::Transient(cause)) = annotate(context, &*current, Value::Null).await
+    {
+        warn!(content = name(content), cause, "cannot remove the annotation of the ended call");
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_informer::testing;
+    use claimcheck_model::{
+        group_snapshot::VolumeGroupSnapshotContent,
+        snapshot::{VolumeSnapshotContent, VolumeSnapshotContentStatus},
+    };
+    use serde_json::Value;
+
     use super::*;
+    use crate::{rpc::SecretError, snapshotter::status_error::status_error};
+
+    /// The number of keys after a change of these fields.
+    fn keys<C: Content + serde::Serialize>(content: &C, field: &str, value: Value) -> usize {
+        let mut world = testing::world([]);
+        world.apply(content.clone());
+        let mut changed = json!(content);
+        *changed.pointer_mut(field).unwrap() = value;
+        let change = world.apply(serde_json::from_value::<C>(changed).unwrap()).unwrap();
+        keys_for_content::<C>(&change, &Responses::default()).len()
+    }
 
     #[test]
-    fn a_time_out_of_range_is_an_error_that_names_it() {
-        let of = |seconds: i64, nanos: i32| {
-            let mut snapshot = Snapshot { snapshot_id: "s".into(), ..Snapshot::default() };
-            let time = snapshot.creation_time.get_or_insert_default();
-            (time.seconds, time.nanos) = (seconds, nanos);
-            found(snapshot).map(|found| found.created)
+    fn only_changes_that_no_failure_makes_are_a_reason_to_plan() {
+        let group = testing::group_snapshot("g", "groups");
+        let of_group = testing::group_snapshot_content("gc", &group, &["v"], "Delete");
+        let single = testing::snapshot_content("c", &testing::snapshot("s", "data", "snap"), "Delete");
+        let failed = json!({ "error": status_error("no"), "readyToUse": false });
+        let single = |value: Value| {
+            let mut content: VolumeSnapshotContent = single.clone();
+            content.status = Some(VolumeSnapshotContentStatus::default());
+            keys(&content, "/status", value)
         };
-        assert_eq!(of(1_700_000_000, 999_999_999).unwrap(), 1_700_000_000_999_999_999);
-        // The last second of 64 bits, milliseconds in place of seconds, and nanoseconds that are none.
-        let last = i64::MAX / 1_000_000_000;
-        assert_eq!(of(last, 854_775_807).unwrap(), i64::MAX);
-        let out_of_range = [
-            (last, 854_775_808),
-            (1_700_000_000_000, 0),
-            (i64::MAX, 0),
-            (1, 1_000_000_000),
-            (1, -1),
-            (1, i32::MIN),
-        ];
-        for (seconds, nanos) in out_of_range {
-            let error = of(seconds, nanos).unwrap_err().to_string();
-            assert!(error.contains(&format!("out of range: {seconds} s and {nanos} ns")), "{error}");
+        let of_group = |value: Value| {
+            let mut content: VolumeGroupSnapshotContent = of_group.clone();
+            content.status = Some(Default::default());
+            keys(&content, "/status", value)
+        };
+        assert_eq!((single(failed.clone()), of_group(failed)), (0, 0));
+        let ready = json!({ "readyToUse": true });
+        assert_eq!((single(ready.clone()), of_group(ready)), (1, 1));
+    }
+
+    #[test]
+    fn the_annotation_of_a_call_is_no_reason_to_plan_and_others_are() {
+        let mut content = testing::snapshot_content("c", &testing::snapshot("s", "data", "snap"), "Delete");
+        content.metadata.annotations = Some([("other".to_owned(), "x".to_owned())].into());
+        let announced = json!({ "other": "x", (VolumeSnapshotContent::BEING_CREATED): "yes" });
+        assert_eq!(keys(&content, "/metadata/annotations", announced), 0);
+        assert_eq!(keys(&content, "/metadata/annotations", json!({ "other": "y" })), 1);
+    }
+
+    #[test]
+    fn errors_have_the_texts_of_upstream() {
+        let group = testing::group_snapshot("g", "groups");
+        let content = testing::group_snapshot_content("c", &group, &["v1", "v2"], "Delete");
+        let secret = || -> AnyError {
+            let (namespace, name, cause) = ("ns".into(), "key".into(), "no".into());
+            SecretError::Get { namespace, name, cause }.into()
+        };
+        let (create, check) = ("GroupSnapshotCreationFailed", "GroupSnapshotContentCheckandUpdateFailed");
+        for (is_creation, creates, error, reason, expected) in [
+            (
+                true,
+                true,
+                secret(),
+                create,
+                "Failed to create group snapshot: failed to get input parameters to create group snapshot for group \
+                 snapshot content c: \"cannot get credentials for group snapshot content \\\"c\\\"\"",
+            ),
+            (
+                false,
+                false,
+                secret(),
+                check,
+                "Failed to check and update group snapshot content: failed to get credentials for group snapshot \
+                 content c: error getting secret key in namespace ns: no",
+            ),
+            (
+                false,
+                true,
+                BadAnswer::Nothing("group snapshot").into(),
+                check,
+                "Failed to check and update group snapshot content: failed to take group snapshot of the volumes \
+                 [v1 v2]: \"the driver's answer has no group snapshot, or one without id\"",
+            ),
+        ] {
+            let error = content.call_error(creates, &*error);
+            let event = event_of::<VolumeGroupSnapshotContent>(is_creation, &error);
+            assert_eq!(event, (reason.to_owned(), expected.to_owned()));
         }
-        assert!(found(Snapshot::default()).unwrap().created > 1_700_000_000_000_000_000, "now");
     }
 }

@@ -1,6 +1,5 @@
 //! The snapshot controller: binds snapshots to contents. `plan.rs` decides the next step of a snapshot,
-//! `plan_deletion.rs` that of one being deleted; `source.rs` finds its source, `trouble.rs` has the errors;
-//! `run.rs` writes.
+//! `plan_deletion.rs` that of one being deleted; `source.rs` finds its source; `run.rs` writes.
 
 pub(crate) mod plan;
 mod plan_deletion;
@@ -8,7 +7,6 @@ mod plan_deletion;
 mod plan_tests;
 mod run;
 mod source;
-mod trouble;
 
 pub use plan::{ContentOptions, Distribution};
 pub use run::Snapshots;

@@ -18,7 +18,7 @@ use claimcheck_model::{
 use super::plan::Action;
 use crate::{
     claims::{annotation, is_deleting, precedes_deletion},
-    snapshotter::finalizers::has,
+    snapshotter::{finalizers::has, plan_binding::Binding},
 };
 
 /// Plans a snapshot that is being deleted; `is_ungrouped`: its group was found to be deleted.
@@ -50,18 +50,18 @@ pub fn plan_deletion(
     }
     if let Some(content) = content {
         if annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {
-            return Some(Action::Announce(content.clone()));
+            return Some(Action::Bind(Binding::Announce(content.clone())));
         }
         if content.is_deleted_with_snapshot() {
-            return (!is_deleting(&**content)).then(|| Action::DeleteContent(content.clone()));
+            return (!is_deleting(&**content)).then(|| Action::Bind(Binding::DeleteContent(content.clone())));
         }
     }
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
     let before = finalizers.len();
     let of_group = |held: &str| is_ungrouped && held == SNAPSHOT_IN_GROUP_PROTECTION;
     finalizers.retain(|held| !FINALIZERS.contains(&held.as_str()) && !of_group(held));
-    let snapshot = snapshot.clone();
-    (finalizers.len() < before).then_some(Action::SetFinalizers { snapshot, finalizers })
+    let object = snapshot.clone();
+    (finalizers.len() < before).then_some(Action::Bind(Binding::SetFinalizers { object, finalizers }))
 }
 
 /// The group that it is part of.

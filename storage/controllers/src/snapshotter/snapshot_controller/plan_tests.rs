@@ -16,9 +16,10 @@ use claimcheck_model::{
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
 
-use super::{
-    plan::{Action, ContentOptions, Distribution, plan_claim, plan_content, plan_snapshot},
-    trouble::Trouble,
+use super::plan::{Action, ContentOptions, Distribution, plan_claim, plan_snapshot};
+use crate::snapshotter::{
+    content::SNAPSHOT,
+    plan_binding::{Binding, plan_content},
 };
 
 const BOTH: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
@@ -72,23 +73,26 @@ fn step(world: &World) -> String {
 fn step_of(world: &World, is_ungrouped: bool) -> String {
     match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, is_ungrouped) {
         None => "nothing".into(),
-        Some(Action::SetClass { class, .. }) => format!("class {class}"),
-        Some(Action::SetFinalizers { finalizers, .. }) => format!("{} finalizers", finalizers.len()),
         Some(Action::HoldClaim(_)) => "hold claim".into(),
         Some(Action::ReleaseClaim(_)) => "release claim".into(),
-        Some(Action::CreateContent { content, .. }) => {
-            format!("create {} of {:?}", content.metadata.name.unwrap(), content.spec.source.volume_handle)
-        }
-        Some(Action::BindContent { .. }) => "bind".into(),
-        Some(Action::HoldContent(_)) => "hold content".into(),
-        Some(Action::Report { status, .. }) => format!("report {:?}", status.ready_to_use.unwrap()),
-        Some(Action::Fail { trouble, .. }) => trouble.reason().into(),
         Some(Action::ReportInUse(_)) => "in use".into(),
         Some(Action::Own { owner, .. }) => format!("own by {}", owner.name),
         Some(Action::ReportGrouped { .. }) => "grouped".into(),
         Some(Action::FindGroup { group, .. }) => format!("find {group}"),
-        Some(Action::Announce(_)) => "announce".into(),
-        Some(Action::DeleteContent(_)) => "delete content".into(),
+        Some(Action::Bind(action)) => match action {
+            Binding::SetClass { class, .. } => format!("class {class}"),
+            Binding::SetFinalizers { finalizers, .. } => format!("{} finalizers", finalizers.len()),
+            Binding::CreateContent { content, .. } => {
+                let of = content.spec.source.volume_handle;
+                format!("create {} of {of:?}", content.metadata.name.unwrap())
+            }
+            Binding::BindContent { .. } => "bind".into(),
+            Binding::HoldContent(_) => "hold content".into(),
+            Binding::Report { status, .. } => format!("report {:?}", status.ready_to_use.unwrap()),
+            Binding::Fail { trouble, .. } => trouble.reason(&SNAPSHOT),
+            Binding::Announce(_) => "announce".into(),
+            Binding::DeleteContent(_) => "delete content".into(),
+        },
     }
 }
 
@@ -162,9 +166,9 @@ fn what_a_snapshot_cannot_be_made_of() {
 /// The error of `s`, without what all errors of its content begin with.
 fn trouble(world: &World) -> String {
     match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false) {
-        Some(Action::Fail { trouble, .. }) => {
-            assert_eq!(trouble.reason(), "SnapshotContentCreationFailed");
-            let text = trouble.to_string();
+        Some(Action::Bind(Binding::Fail { trouble, .. })) => {
+            assert_eq!(trouble.reason(&SNAPSHOT), "SnapshotContentCreationFailed");
+            let text = trouble.text(&SNAPSHOT, &ObjectKey::new(NAMESPACE, "s"));
             text.strip_prefix("Failed to create snapshot content with error ").unwrap().to_owned()
         }
         other => panic!("expected an error, not {other:?}"),
@@ -202,24 +206,6 @@ fn a_content_that_is_there_is_bound_if_it_is_meant() {
         "report false",
         "it need not have one"
     );
-}
-
-#[test]
-fn a_content_that_the_snapshot_cannot_have_is_the_subject_of_a_second_event() {
-    let key = ObjectKey::new(NAMESPACE, "s");
-    let of = |trouble: Trouble| trouble.finalizer_event(&key);
-    let content = || "c".to_owned();
-    let troubles =
-        [Trouble::Misbound(content()), Trouble::NotPreProvisioned(content()), Trouble::NotDynamic(content())];
-    let expected = [
-        "VolumeSnapshotContent [c] is bound to a different snapshot",
-        "snapshot default/s expects a pre-provisioned VolumeSnapshotContent c but gets a dynamically provisioned one",
-        "snapshot default/s expects a dynamically provisioned VolumeSnapshotContent c but gets a pre-provisioned one",
-    ];
-    for (trouble, expected) in troubles.into_iter().zip(expected) {
-        assert_eq!(of(trouble), Some(format!("Failed to check and update snapshot: {expected}")));
-    }
-    assert_eq!(of(Trouble::ContentMissing), None);
 }
 
 #[test]
@@ -318,7 +304,9 @@ fn a_member_of_a_group_is_left_to_it_until_it_is_bound() {
     });
     world.apply(of_group);
     let report = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, CENTRAL, false);
-    let Some(Action::Report { status, .. }) = report else { panic!("expected a report, not {report:?}") };
+    let Some(Action::Bind(Binding::Report { status, .. })) = report else {
+        panic!("expected a report, not {report:?}")
+    };
     assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
 }
 
@@ -353,10 +341,11 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
     let class = testing::snapshot_class("snap", "Delete");
     let mut world = testing::world([snapshot.clone().into(), imported.into(), class.into()]);
     let next = |world: &World| plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, CENTRAL, false);
-    let Some(Action::Fail { trouble, .. }) = next(&world) else { panic!("expected an error") };
+    let Some(Action::Bind(Binding::Fail { trouble, .. })) = next(&world) else { panic!("expected an error") };
     let text = "Snapshot status update failed, updateSnapshotStatus: cannot find the group snapshot for \
                 VolumeSnapshot [default/s], will not update snapshot status";
-    assert_eq!((trouble.reason(), trouble.to_string()), ("SnapshotStatusUpdateFailed", text.to_owned()));
+    assert_eq!(trouble.reason(&SNAPSHOT), "SnapshotStatusUpdateFailed");
+    assert_eq!(trouble.text(&SNAPSHOT, &ObjectKey::new(NAMESPACE, "s")), text);
     assert!(!trouble.unreadies(), "as upstream");
     let mut failed = snapshot.clone();
     failed.status = Some(VolumeSnapshotStatus {
@@ -372,7 +361,9 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
         ..VolumeGroupSnapshotContentStatus::default()
     });
     world.apply(of_group.clone());
-    let Some(Action::Report { status, .. }) = next(&world) else { panic!("expected a report") };
+    let Some(Action::Bind(Binding::Report { status, .. })) = next(&world) else {
+        panic!("expected a report")
+    };
     assert_eq!((status.ready_to_use, status.error.as_ref()), (Some(true), None));
     assert_eq!(status.volume_group_snapshot_name.as_deref(), Some("g"));
     world.apply(VolumeSnapshot { status: Some(*status), ..snapshot });
@@ -383,9 +374,13 @@ fn an_imported_snapshot_is_not_ready_before_its_group_is_known() {
 #[test]
 fn contents_and_claims_are_held_while_needed() {
     let mut free = content("Delete");
-    assert!(plan_content(CONTENT, &testing::world([free.clone().into()])).is_some());
+    assert!(plan_content::<VolumeSnapshot>(CONTENT, &testing::world([free.clone().into()])).is_some());
     free.spec.volume_snapshot_ref.uid = None;
-    assert_eq!(plan_content(CONTENT, &testing::world([free.into()])), None, "it is not bound");
+    assert_eq!(
+        plan_content::<VolumeSnapshot>(CONTENT, &testing::world([free.into()])),
+        None,
+        "it is not bound"
+    );
     let key = ObjectKey::new(NAMESPACE, "data");
     let mut world = World::default();
     bound_claim(&mut world, true);
@@ -422,7 +417,7 @@ fn distributed_snapshotters_find_their_contents_by_a_label() {
         volume.spec.get_or_insert_default().node_affinity = node.map(testing::only_on);
         world.apply(volume);
         let action = plan_snapshot(&key, &world, ContentOptions { distribution, ..CENTRAL }, false);
-        let Some(Action::CreateContent { content, .. }) = action else {
+        let Some(Action::Bind(Binding::CreateContent { content, .. })) = action else {
             panic!("expected to create the content, not {action:?}")
         };
         let labels = content.metadata.labels.unwrap_or_default();
@@ -444,7 +439,7 @@ fn the_volume_mode_of_the_source_is_written_unless_conversions_are_permitted() {
     for (source_volume_mode, expected) in [(true, Some("Block")), (false, None)] {
         let options = ContentOptions { source_volume_mode, ..CENTRAL };
         let action = plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), &world, options, false);
-        let Some(Action::CreateContent { content, .. }) = action else {
+        let Some(Action::Bind(Binding::CreateContent { content, .. })) = action else {
             panic!("expected to create the content, not {action:?}")
         };
         assert_eq!(content.spec.source_volume_mode.as_deref(), expected);

@@ -10,9 +10,9 @@ use claimcheck_informer::{
     data_source, key_of,
 };
 use claimcheck_model::{
-    ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
+    ObjectKey, SNAPSHOT_CLAIM_PROTECTION,
     group_snapshot::VolumeGroupSnapshotContent,
-    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotStatus},
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -21,21 +21,13 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::json;
-use tracing::info;
 
-use super::{
-    plan::{Action, ContentOptions, plan_claim, plan_content, plan_snapshot},
-    trouble::Trouble,
-};
+use super::plan::{Action, ContentOptions, plan_claim, plan_snapshot};
 use crate::{
     claims::{claim_ref, ref_key},
     context::{Context, Failure},
     shell::{ActionOutcome, Controller, Plan},
-    snapshotter::{
-        finalizers,
-        meter::Measured,
-        status_error::{write_status, write_trouble},
-    },
+    snapshotter::{bind::act, finalizers, meter::Measured, plan_binding::plan_content},
 };
 
 /// A key of the reconciler.
@@ -169,7 +161,7 @@ impl Controller for Snapshots {
                 let is_ungrouped = snapshot.is_some_and(|snapshot| self.ungrouped().contains(uid(snapshot)));
                 plan_snapshot(key, world, self.options, is_ungrouped)
             }
-            Key::Content(name) => plan_content(name, world),
+            Key::Content(name) => plan_content(name, world).map(Action::Bind),
             Key::Claim(key) => plan_claim(key, world),
         };
         Vec::from_iter(action).into()
@@ -177,39 +169,13 @@ impl Controller for Snapshots {
 
     async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<ActionOutcome, Failure> {
         match action {
-            Action::SetClass { snapshot, class } => {
-                context.patch(&*snapshot, json!({"spec": {"volumeSnapshotClassName": class}})).await?;
-            }
-            Action::SetFinalizers { snapshot, finalizers } => {
-                context.patch(&*snapshot, json!({"metadata": {"finalizers": finalizers}})).await?;
-            }
+            Action::Bind(action) => act(context, &self.measured, action).await?,
             Action::HoldClaim(claim) => {
                 finalizers::hold(context, &*claim, SNAPSHOT_CLAIM_PROTECTION).await?;
             }
             Action::ReleaseClaim(claim) => {
                 finalizers::release(context, &*claim, SNAPSHOT_CLAIM_PROTECTION).await?;
             }
-            Action::CreateContent { snapshot, content } => {
-                context.create(&*content).await?;
-                let message =
-                    format!("Waiting for a snapshot {} to be created by the CSI driver.", key_of(&*snapshot));
-                context.event(&*snapshot, EventType::Normal, "CreatingSnapshot", message);
-            }
-            Action::BindContent { content, snapshot } => {
-                let mut spec = json!({"volumeSnapshotRef": {"uid": snapshot.metadata.uid}});
-                if let Some(class) = &snapshot.spec.volume_snapshot_class_name {
-                    spec["volumeSnapshotClassName"] = json!(class);
-                }
-                context.patch(&*content, json!({ "spec": spec })).await?;
-            }
-            Action::HoldContent(content) => {
-                finalizers::hold(context, &*content, SNAPSHOT_CONTENT_PROTECTION).await?;
-            }
-            Action::Report { snapshot, status } => {
-                report(context, &snapshot, &status).await?;
-                self.measured.reported::<VolumeSnapshot>(&snapshot, &status, &context.informer.read());
-            }
-            Action::Fail { snapshot, trouble } => fail(context, &snapshot, &trouble).await?,
             Action::ReportInUse(snapshot) => {
                 let message = "Snapshot is being used to restore a PVC";
                 context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
@@ -235,11 +201,6 @@ impl Controller for Snapshots {
                 }
                 self.ungrouped().insert(uid(&snapshot).to_owned());
             }
-            Action::Announce(content) => {
-                let annotations = json!({ SNAPSHOT_BEING_DELETED: "yes" });
-                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
-            }
-            Action::DeleteContent(content) => context.delete(&*content).await?,
         }
         Ok(ActionOutcome::Changed)
     }
@@ -275,34 +236,4 @@ fn members<'w>(group: &VolumeGroupSnapshotContent, world: &'w World) -> impl Ite
 /// Snapshots found by an index.
 fn snapshots<'w>(by: SnapshotBy, term: &str, world: &'w World) -> impl Iterator<Item = Key> + use<'w> {
     world.snapshots.by(by, term).map(|snapshot| Key::Snapshot(key_of(&**snapshot)))
-}
-
-async fn report(
-    context: &Context,
-    snapshot: &VolumeSnapshot,
-    status: &VolumeSnapshotStatus,
-) -> Result<(), Failure> {
-    write_status(context, snapshot, status).await?;
-    let key = key_of(snapshot);
-    let was_created = snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some());
-    if status.creation_time.is_some() && !was_created {
-        let message = format!("Snapshot {key} was successfully created by the CSI driver.");
-        context.event(snapshot, EventType::Normal, "SnapshotCreated", message);
-    }
-    if status.ready_to_use == Some(true) && !snapshot.is_ready() {
-        info!(snapshot = %key, "ready");
-        let message = format!("Snapshot {key} is ready to use.");
-        context.event(snapshot, EventType::Normal, "SnapshotReady", message);
-    }
-    Ok(())
-}
-
-/// An error is not retried after a delay: a change of a related object wakes the snapshot.
-async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
-    let message = trouble.to_string();
-    context.event(snapshot, EventType::Warning, trouble.reason(), message.as_str());
-    if let Some(follows) = trouble.finalizer_event(&key_of(snapshot)) {
-        context.event(snapshot, EventType::Warning, "SnapshotFinalizerError", follows);
-    }
-    write_trouble(context, snapshot, &message, trouble.unreadies()).await
 }

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{NodeBy, World, node_label, reference};
+use claimcheck_informer::{NodeBy, World, key_of, node_label, reference};
 use claimcheck_model::{
-    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
+    ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_MANAGED_BY,
     snapshot::{
         VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
         VolumeSnapshotContentSpec,
@@ -22,17 +22,16 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use super::{
-    plan::{ContentOptions, Distribution},
-    trouble::{DefaultTrouble, SourceTrouble},
-};
+use super::plan::{ContentOptions, Distribution};
 use crate::{
-    claims::{annotation, is_deleting, name},
+    claims::{is_deleting, name},
     selector,
     snapshotter::{
         claim,
         finalizers::has,
         parameters::{Purpose, secret, secret_annotations},
+        plan_binding,
+        trouble::{DefaultTrouble, SourceTrouble},
     },
 };
 
@@ -58,15 +57,7 @@ pub fn volume<'w>(
 /// The name of the driver's only default class.
 pub fn default_class(snapshot: &VolumeSnapshot, world: &World) -> Result<String, DefaultTrouble> {
     let (_, csi) = volume(claim(snapshot, world)?, world)?;
-    let is_default = |class: &&Arc<VolumeSnapshotClass>| {
-        class.driver == csi.driver && annotation(&***class, DEFAULT_SNAPSHOT_CLASS) == Some("true")
-    };
-    let mut defaults = world.snapshot_classes.iter().filter(is_default);
-    match (defaults.next(), defaults.count()) {
-        (None, _) => Err(DefaultTrouble::None),
-        (Some(class), 0) => Ok(name(&**class).to_owned()),
-        (Some(_), more) => Err(DefaultTrouble::Several(more + 1)),
-    }
+    plan_binding::default_class::<VolumeSnapshotContent>(&csi.driver, world)
 }
 
 /// The claim, if it must be protected while a snapshot of it is taken.
@@ -126,7 +117,7 @@ pub fn content(
         });
     }
     let content = snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
-    let secret = secret(Purpose::Snapshot, class, &content, Some(snapshot))?;
+    let secret = secret(Purpose::Snapshot, class.parameters.as_ref(), &content, Some(&key_of(snapshot)))?;
     let node = match options.distribution {
         Distribution::Central => None,
         Distribution::Nodes => node(volume, world),

@@ -1,6 +1,6 @@
 //! The snapshot controller for groups: binds groups of snapshots to their contents, and creates their members.
 //! `triggers.rs` finds what a change concerns; `plan.rs` decides the next step of a group, `plan_deletion.rs` that of one
-//! being deleted; `source.rs` finds its claims, `members.rs` has its snapshots, `trouble.rs` the errors; `run.rs` writes.
+//! being deleted; `source.rs` finds its claims, `members.rs` has its snapshots; `run.rs` writes.
 
 mod members;
 pub(crate) mod plan;
@@ -10,6 +10,5 @@ mod plan_tests;
 mod run;
 mod source;
 pub(crate) mod triggers;
-mod trouble;
 
 pub use run::Groups;

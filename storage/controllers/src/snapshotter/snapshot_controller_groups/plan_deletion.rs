@@ -16,7 +16,7 @@ use claimcheck_model::{
 use super::plan::Action;
 use crate::{
     claims::{annotation, is_deleting, precedes_deletion},
-    snapshotter::finalizers::has,
+    snapshotter::{finalizers::has, plan_binding::Binding},
 };
 
 /// Plans a group that is being deleted: its content and its members first.
@@ -34,10 +34,10 @@ pub fn plan_deletion(key: &ObjectKey, group: &Arc<VolumeGroupSnapshot>, world: &
     let content = content_of(group, world);
     if let Some(content) = content {
         if annotation(&**content, GROUP_SNAPSHOT_BEING_DELETED).is_none() {
-            return vec![Action::Announce(content.clone())];
+            return vec![Action::Bind(Binding::Announce(content.clone()))];
         }
         if content.is_deleted_with_group() && !is_deleting(&**content) {
-            return vec![Action::DeleteContent(content.clone())];
+            return vec![Action::Bind(Binding::DeleteContent(content.clone()))];
         }
     }
     let present = members().filter(|member| !is_deleting(&***member));
@@ -46,7 +46,10 @@ pub fn plan_deletion(key: &ObjectKey, group: &Arc<VolumeGroupSnapshot>, world: &
         return deletions;
     }
     let waits = content.is_some_and(|content| content.is_deleted_with_group());
-    Vec::from_iter((!waits).then(|| Action::ReleaseGroup(group.clone())))
+    let mut finalizers = group.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|held| held != GROUP_SNAPSHOT_BOUND_PROTECTION);
+    let release = Binding::SetFinalizers { object: group.clone(), finalizers };
+    Vec::from_iter((!waits).then_some(Action::Bind(release)))
 }
 
 /// Its content, if the two are bound to each other: a content that is not recorded in its group's status yet is found

@@ -20,8 +20,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use super::{
-    plan::{Action, plan_content, plan_group, time_to_settle},
+use super::plan::{Action, plan_group, time_to_settle};
+use crate::snapshotter::{
+    content::GROUP,
+    plan_binding::{Binding, plan_content},
     trouble::Trouble,
 };
 
@@ -101,15 +103,6 @@ fn all(world: &World) -> Vec<Action> {
 fn step(world: &World) -> String {
     match next(world) {
         None => "nothing".into(),
-        Some(Action::SetClass { class, .. }) => format!("class {class}"),
-        Some(Action::HoldGroup(_)) => "hold".into(),
-        Some(Action::ReleaseGroup(_)) => "release".into(),
-        Some(Action::CreateContent { content, .. }) => {
-            let handles = content.spec.source.volume_handles.unwrap();
-            format!("create {} of {}", content.metadata.name.unwrap(), handles.join(" "))
-        }
-        Some(Action::BindContent { .. }) => "bind".into(),
-        Some(Action::HoldContent(_)) => "hold content".into(),
         Some(Action::CreateMember(snapshot)) => {
             format!("member of {}", snapshot.spec.source.persistent_volume_claim_name.unwrap())
         }
@@ -118,12 +111,26 @@ fn step(world: &World) -> String {
         }
         Some(Action::ReportMember { status, .. }) => format!("handle {}", status.snapshot_handle.unwrap()),
         Some(Action::BindMember { .. }) => "bind member".into(),
-        Some(Action::Report { status, .. }) => format!("report {:?}", status.ready_to_use.unwrap()),
-        Some(Action::Fail { trouble, .. }) => trouble.reason().into(),
         Some(Action::ReportInUse { .. }) => "in use".into(),
-        Some(Action::Announce(_)) => "announce".into(),
-        Some(Action::DeleteContent(_)) => "delete content".into(),
         Some(Action::DeleteMember(_)) => "delete member".into(),
+        Some(Action::Bind(action)) => match action {
+            Binding::SetClass { class, .. } => format!("class {class}"),
+            Binding::SetFinalizers { finalizers, .. } => match &finalizers[..] {
+                [] => "release".into(),
+                [held] => format!("hold {}", held == GROUP_SNAPSHOT_BOUND_PROTECTION),
+                more => format!("{more:?}"),
+            },
+            Binding::CreateContent { content, .. } => {
+                let handles = content.spec.source.volume_handles.unwrap();
+                format!("create {} of {}", content.metadata.name.unwrap(), handles.join(" "))
+            }
+            Binding::BindContent { .. } => "bind".into(),
+            Binding::HoldContent(_) => "hold content".into(),
+            Binding::Report { status, .. } => format!("report {:?}", status.ready_to_use.unwrap()),
+            Binding::Fail { trouble, .. } => trouble.reason(&GROUP),
+            Binding::Announce(_) => "announce".into(),
+            Binding::DeleteContent(_) => "delete content".into(),
+        },
     }
 }
 
@@ -150,7 +157,7 @@ fn a_group_is_created_step_by_step() {
     world.apply(testing::group_snapshot("g", "gone"));
     assert_eq!(step(&world), "GetGroupSnapshotClassFailed");
     world.apply(testing::group_snapshot("g", "groups"));
-    assert_eq!(step(&world), "hold");
+    assert_eq!(step(&world), "hold true");
     world.apply(held());
     assert_eq!(step(&world), format!("create {CONTENT} of handle-pv-a handle-pv-b"));
     world.apply(content("Delete"));
@@ -244,7 +251,7 @@ fn what_a_group_cannot_be_created_of() {
         world.apply(claim);
         world.apply(testing::group_snapshot_class("groups", "Delete"));
         world.apply(testing::group_snapshot("g", "groups"));
-        trouble(&world).to_string()
+        text(&trouble(&world))
     };
     let input = "failed to create group snapshot content with error failed to get input parameters to create group \
                  snapshot g:";
@@ -266,9 +273,9 @@ fn what_a_group_cannot_be_created_of() {
     let mismatch = format!(
         "Volume CSI driver ({DRIVER}) mismatch with VolumeGroupSnapshotClass (other.driver) default/g: pv-a"
     );
-    assert_eq!(trouble.creation_event(), Some(mismatch.clone()));
+    assert_eq!(trouble.of_creation(), Some(mismatch.clone()));
     assert_eq!(
-        trouble.to_string(),
+        text(&trouble),
         format!(
             "failed to create group snapshot content with error snapshot controller failed to update default/g on \
              API server: {mismatch}"
@@ -276,9 +283,13 @@ fn what_a_group_cannot_be_created_of() {
     );
 }
 
+fn text(trouble: &Trouble) -> String {
+    trouble.text(&GROUP, &ObjectKey::new(NAMESPACE, "g"))
+}
+
 fn trouble(world: &World) -> Trouble {
     match next(world) {
-        Some(Action::Fail { trouble, .. }) => trouble,
+        Some(Action::Bind(Binding::Fail { trouble, .. })) => trouble,
         other => panic!("expected an error, not {other:?}"),
     }
 }
@@ -361,16 +372,7 @@ fn a_group_is_deleted_after_its_content_and_with_its_members() {
 #[test]
 fn a_content_is_held_once_it_is_bound() {
     let mut free = content("Delete");
-    assert!(plan_content(CONTENT, &testing::world([free.clone().into()])).is_some());
+    assert!(plan_content::<VolumeGroupSnapshot>(CONTENT, &testing::world([free.clone().into()])).is_some());
     free.spec.volume_group_snapshot_ref.uid = None;
-    assert_eq!(plan_content(CONTENT, &testing::world([free.into()])), None);
-}
-
-#[test]
-fn a_content_that_the_group_cannot_have_is_the_subject_of_a_second_event() {
-    let key = ObjectKey::new(NAMESPACE, "g");
-    let expected = "Failed to check and update group snapshot: group snapshot default/g expects a pre-provisioned \
-                    VolumeGroupSnapshotContent c but gets a dynamically provisioned one";
-    assert_eq!(Trouble::NotPreProvisioned("c".into()).finalizer_event(&key).as_deref(), Some(expected));
-    assert_eq!(Trouble::ContentMissing.finalizer_event(&key), None);
+    assert_eq!(plan_content::<VolumeGroupSnapshot>(CONTENT, &testing::world([free.into()])), None);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use claimcheck_informer::{ClaimBy, World, claim_label, key_of, reference};
 use claimcheck_model::{
-    DEFAULT_GROUP_SNAPSHOT_CLASS, GROUP_SNAPSHOT_CONTENT_PROTECTION,
+    GROUP_SNAPSHOT_CONTENT_PROTECTION,
     group_snapshot::{
         VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
         VolumeGroupSnapshotContentSource, VolumeGroupSnapshotContentSpec,
@@ -20,13 +20,14 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 
-use super::trouble::{DefaultTrouble, SourceTrouble};
 use crate::{
-    claims::{annotation, name},
+    claims::name,
     selector::selects,
     snapshotter::{
         claim::{self, ClaimTrouble},
-        parameters::{Purpose, group_secret, secret_annotations},
+        parameters::{Purpose, secret, secret_annotations},
+        plan_binding,
+        trouble::{DefaultTrouble, SourceTrouble},
     },
 };
 
@@ -66,15 +67,7 @@ pub fn default_class(group: &VolumeGroupSnapshot, world: &World) -> Result<Strin
     let volumes = volumes(group, world)?;
     let csi = volumes.first().and_then(|volume| claim::csi(volume));
     let driver = &csi.ok_or_else(|| DefaultTrouble::NotCsi(key_of(group)))?.driver;
-    let is_default = |class: &&Arc<VolumeGroupSnapshotClass>| {
-        class.driver == *driver && annotation(&***class, DEFAULT_GROUP_SNAPSHOT_CLASS) == Some("true")
-    };
-    let mut defaults = world.group_snapshot_classes.iter().filter(is_default);
-    match (defaults.next(), defaults.count()) {
-        (None, _) => Err(DefaultTrouble::None),
-        (Some(class), 0) => Ok(name(&**class).to_owned()),
-        (Some(_), more) => Err(DefaultTrouble::Several(more + 1)),
-    }
+    plan_binding::default_class::<VolumeGroupSnapshotContent>(driver, world)
 }
 
 /// The content to be created for a group. Upstream adds its finalizer in a second step.
@@ -85,12 +78,14 @@ pub fn content(
 ) -> Result<VolumeGroupSnapshotContent, SourceTrouble> {
     let volumes = volumes(group, world)?;
     let content = group_snapshot_content_name(group.metadata.uid.as_deref().unwrap_or_default());
-    let secret = group_secret(Purpose::Group, class, &content, Some(group))?;
+    let secret = secret(Purpose::Group, class.parameters.as_ref(), &content, Some(&key_of(group)))?;
     let mut handles = Vec::new();
     for volume in volumes {
-        let csi = claim::csi(volume).ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?;
+        let csi =
+            claim::csi(volume).ok_or_else(|| SourceTrouble::NotCsiInGroup(name(&**volume).to_owned()))?;
         if csi.driver != class.driver {
-            return Err(SourceTrouble::OtherDriver {
+            return Err(SourceTrouble::OtherDriverInGroup {
+                group: key_of(group),
                 class: class.driver.clone(),
                 volume: name(&**volume).to_owned(),
                 driver: csi.driver.clone(),
