@@ -79,12 +79,12 @@ async fn report<O: Object>(context: &Context, object: &O, status: &O::Status) ->
 async fn fail<O: Object>(context: &Context, object: &O, trouble: &Trouble) -> Result<(), Failure> {
     let (words, key) = (O::Content::WORDS, key_of(object));
     let camel = words.camel;
-    if let Some(precedes) = trouble.of_creation() {
+    if let Some(precedes) = trouble.creation_event() {
         context.event(object, EventType::Warning, &format!("Create{camel}ContentFailed"), precedes);
     }
     let message = trouble.text(words, &key);
     context.event(object, EventType::Warning, &trouble.reason(words), message.as_str());
-    if let Some(follows) = trouble.of_finalizers(words, &key) {
+    if let Some(follows) = trouble.finalizer_event(words, &key) {
         context.event(object, EventType::Warning, &format!("{camel}FinalizerError"), follows);
     }
     write_trouble(context, object, &message, trouble.unreadies()).await

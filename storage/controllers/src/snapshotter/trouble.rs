@@ -104,7 +104,7 @@ impl SourceTrouble {
     /// The error of `createSnapshotContent` in `pkg/common-controller/snapshot_controller.go`, or of
     /// `createGroupSnapshotContent` in `groupsnapshot_controller_helper.go` there, which wrap those of the functions that
     /// they call.
-    fn of_content(&self, words: &Words, key: &ObjectKey) -> String {
+    fn content_text(&self, words: &Words, key: &ObjectKey) -> String {
         match self {
             // `ensurePVCFinalizer`, which hides the cause.
             Self::NoClaim(_) => {
@@ -139,7 +139,7 @@ impl Trouble {
             }
             Self::DefaultClass(cause) => format!("Failed to set default {what} class with error {cause}"),
             Self::Source(cause) => {
-                format!("{failed} to create {what} content with error {}", cause.of_content(words, key))
+                format!("{failed} to create {what} content with error {}", cause.content_text(words, key))
             }
             Self::ContentMissing => format!("Volume{camel}Content is missing"),
             Self::NotDynamic(content) => format!(
@@ -161,7 +161,7 @@ impl Trouble {
 
     /// The text of the event CreateGroupSnapshotContentFailed, which precedes the one about a group. Upstream:
     /// `createGroupSnapshotContent`.
-    pub fn of_creation(&self) -> Option<String> {
+    pub fn creation_event(&self) -> Option<String> {
         let Self::Source(cause) = self else { return None };
         let is_reported =
             matches!(**cause, SourceTrouble::NotCsiInGroup(_) | SourceTrouble::OtherDriverInGroup { .. });
@@ -171,7 +171,7 @@ impl Trouble {
     /// The text of the event SnapshotFinalizerError or GroupSnapshotFinalizerError, which follows the one about a content
     /// that the snapshot or group cannot have. Upstream: `checkandAddSnapshotFinalizers`,
     /// `checkandAddGroupSnapshotFinalizers`.
-    pub fn of_finalizers(&self, words: &Words, key: &ObjectKey) -> Option<String> {
+    pub fn finalizer_event(&self, words: &Words, key: &ObjectKey) -> Option<String> {
         let Words { what, camel, .. } = words;
         let (expected, content, found) = match self {
             Self::Misbound(_) => {
@@ -250,8 +250,8 @@ mod tests {
             ),
         ] {
             let expected = format!("Failed to check and update {expected}");
-            assert_eq!(trouble.of_finalizers(words, &key), Some(expected));
+            assert_eq!(trouble.finalizer_event(words, &key), Some(expected));
         }
-        assert_eq!(Trouble::ContentMissing.of_finalizers(&SNAPSHOT, &key), None);
+        assert_eq!(Trouble::ContentMissing.finalizer_event(&SNAPSHOT, &key), None);
     }
 }

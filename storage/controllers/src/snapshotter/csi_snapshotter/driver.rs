@@ -87,7 +87,7 @@ pub async fn ask(
         Question::CreateGroup(mut request) => {
             request.secrets = secrets;
             let response = driver.group_controller().create_volume_group_snapshot(*request).await;
-            return Ok(of_group(response.map_err(RpcFailure::from)?.into_inner().group_snapshot, true)?);
+            return Ok(found_group(response.map_err(RpcFailure::from)?.into_inner().group_snapshot, true)?);
         }
         Question::GetGroup(mut request) => {
             request.secrets = secrets;
@@ -95,10 +95,10 @@ pub async fn ask(
             let response = driver.group_controller().get_volume_group_snapshot(request).await;
             let group = response.map_err(RpcFailure::from)?.into_inner().group_snapshot;
             let group = group.map(|group| VolumeGroupSnapshot { group_snapshot_id, ..group });
-            return Ok(of_group(group, false)?);
+            return Ok(found_group(group, false)?);
         }
     };
-    Ok(of_snapshot(snapshot)?)
+    Ok(found_snapshot(snapshot)?)
 }
 
 /// Deletes a snapshot or group.
@@ -112,7 +112,7 @@ pub async fn delete(driver: &Driver, deletion: Deletion) -> Result<(), RpcFailur
     Ok(())
 }
 
-fn of_snapshot(snapshot: Option<Snapshot>) -> Result<Found, BadAnswer> {
+fn found_snapshot(snapshot: Option<Snapshot>) -> Result<Found, BadAnswer> {
     let snapshot = snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
     let snapshot = snapshot.ok_or(BadAnswer::Nothing("snapshot"))?;
     let (handle, ready, size) = (snapshot.snapshot_id, snapshot.ready_to_use, snapshot.size_bytes);
@@ -124,7 +124,7 @@ fn of_snapshot(snapshot: Option<Snapshot>) -> Result<Found, BadAnswer> {
 }
 
 /// Members are created from the snapshots of a new group only; those of an existing one are imported one by one.
-fn of_group(group: Option<VolumeGroupSnapshot>, creates: bool) -> Result<Found, BadAnswer> {
+fn found_group(group: Option<VolumeGroupSnapshot>, creates: bool) -> Result<Found, BadAnswer> {
     let group = group.filter(|group| !group.group_snapshot_id.is_empty());
     let group = group.ok_or(BadAnswer::Nothing("group snapshot"))?;
     let (handle, ready) = (group.group_snapshot_id, group.ready_to_use);
@@ -167,7 +167,7 @@ mod tests {
             let mut snapshot = Snapshot { snapshot_id: "s".into(), ..Snapshot::default() };
             let time = snapshot.creation_time.get_or_insert_default();
             (time.seconds, time.nanos) = (seconds, nanos);
-            of_snapshot(Some(snapshot)).map(|found| found.created.unwrap())
+            found_snapshot(Some(snapshot)).map(|found| found.created.unwrap())
         };
         assert_eq!(of(1_700_000_000, 999_999_999).unwrap(), 1_700_000_000_999_999_999);
         // The last second of 64 bits, milliseconds in place of seconds, and nanoseconds that are none.
@@ -204,7 +204,7 @@ mod tests {
                 ready_to_use: true,
                 ..VolumeGroupSnapshot::default()
             };
-            of_group(Some(group), creates)
+            found_group(Some(group), creates)
         };
         for snapshots in [Vec::new(), vec![snapshot("", "v")], vec![snapshot("s", "")]] {
             let error = of(snapshots, true).unwrap_err();

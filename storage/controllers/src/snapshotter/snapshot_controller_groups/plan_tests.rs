@@ -273,7 +273,7 @@ fn what_a_group_cannot_be_created_of() {
     let mismatch = format!(
         "Volume CSI driver ({DRIVER}) mismatch with VolumeGroupSnapshotClass (other.driver) default/g: pv-a"
     );
-    assert_eq!(trouble.of_creation(), Some(mismatch.clone()));
+    assert_eq!(trouble.creation_event(), Some(mismatch.clone()));
     assert_eq!(
         text(&trouble),
         format!(
