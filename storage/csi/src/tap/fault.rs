@@ -106,7 +106,7 @@ impl FaultRule {
     }
 
     /// Only calls of `component`.
-    pub fn from_component(self, component: impl Into<String>) -> Self {
+    pub fn for_component(self, component: impl Into<String>) -> Self {
         Self { component: Some(component.into()), ..self }
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn a_rule_hits_its_method_component_and_volume_only() {
         let faults = Faults::default();
         let rule =
-            FaultRule::new("NodeStageVolume", FaultAction::Hang).from_component("node/a").on_volume("7");
+            FaultRule::new("NodeStageVolume", FaultAction::Hang).for_component("node/a").on_volume("7");
         faults.set(rule.into());
         for (component, method, id, hit) in [
             ("node/a", STAGE, "vol-7", true),
