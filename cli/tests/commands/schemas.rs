@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use boon::{Compiler, Schemas};
+use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 
 const CASES: [&str; 2] = [
@@ -14,15 +14,39 @@ const CASES: [&str; 2] = [
     "retries::CreateVolume is retried after failure, and the PVC gets event ProvisioningFailed",
 ];
 
-/// Checks a document with the schema of this name.
-fn validate(name: &str, document: &Value) -> Result<(), String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/reference/schemas/{name}.json"));
-    let schema = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let (mut compiler, mut schemas) = (Compiler::new(), Schemas::new());
-    let schema = serde_json::from_slice(&schema).map_err(|error| error.to_string())?;
-    compiler.add_resource(name, schema).map_err(|error| error.to_string())?;
-    let schema = compiler.compile(name, &mut schemas).map_err(|error| error.to_string())?;
-    schemas.validate(document, schema).map_err(|error| format!("{name}: {error:#}"))
+/// A schema of the book.
+struct Schema {
+    name: &'static str,
+    compiled: Schemas,
+    root: SchemaIndex,
+}
+
+impl Schema {
+    fn read(name: &'static str) -> Self {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/reference/schemas/{name}.json"));
+        let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (mut compiler, mut compiled) = (Compiler::new(), Schemas::new());
+        compiler.add_resource(name, serde_json::from_slice(&text).expect("JSON")).expect("a resource");
+        let root = compiler.compile(name, &mut compiled).expect("a schema");
+        Self { name, compiled, root }
+    }
+
+    fn validate(&self, document: &Value) -> Result<(), String> {
+        let valid = self.compiled.validate(document, self.root);
+        valid.map_err(|error| format!("{}: {error:#}", self.name))
+    }
+
+    /// The documents in this text, each of which is valid: JSON, or JSON lines.
+    fn assert_valid(&self, text: &[u8]) -> Vec<Value> {
+        let read = serde_json::Deserializer::from_slice(text).into_iter().collect::<Result<_, _>>();
+        let documents: Vec<Value> = read.expect("JSON");
+        assert!(!documents.is_empty(), "{}: no document", self.name);
+        for document in &documents {
+            self.validate(document).unwrap_or_else(|error| panic!("{error}\n{document}"));
+        }
+        documents
+    }
 }
 
 fn claimcheck(home: &Path, args: &[&str]) -> Output {
@@ -30,20 +54,6 @@ fn claimcheck(home: &Path, args: &[&str]) -> Output {
     command.args(args).env("XDG_STATE_HOME", home).current_dir(home);
     command.env_remove("CLAIMCHECK_NO_HISTORY").env_remove("CLAIMCHECK_HISTORY");
     command.output().expect("the binary runs")
-}
-
-/// Each value that a command prints, or writes to a file: JSON, or JSON lines.
-fn documents(text: &[u8]) -> Vec<Value> {
-    serde_json::Deserializer::from_slice(text).into_iter().collect::<Result<_, _>>().expect("JSON")
-}
-
-fn assert_valid(name: &str, text: &[u8]) -> Vec<Value> {
-    let documents = documents(text);
-    assert!(!documents.is_empty(), "{name}: no document");
-    for document in &documents {
-        validate(name, document).unwrap_or_else(|error| panic!("{error}\n{document}"));
-    }
-    documents
 }
 
 #[test]
@@ -60,22 +70,23 @@ fn outputs_are_valid_by_their_schemas() {
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}}",
         env!("CARGO_BIN_EXE_claimcheck")
     );
+    let (summary_schema, event_schema) = (Schema::read("summary"), Schema::read("event"));
     let csi = claimcheck(home, &["csi", "--driver", &driver, "--format", "json", "--out", "csi", "identity"]);
-    assert_valid("summary", &csi.stdout);
+    summary_schema.assert_valid(&csi.stdout);
     for run in ["a", "load", "csi"] {
         let file = |name| fs::read(home.join(run).join(name)).expect("an output of the run");
-        let summary = assert_valid("summary", &file("summary.json")).remove(0);
+        let summary = summary_schema.assert_valid(&file("summary.json")).remove(0);
         let mut unfinished = summary;
         unfinished.as_object_mut().expect("an object").remove("phases");
-        assert!(validate("summary", &unfinished).is_err(), "a summary has phases");
-        let events = assert_valid("event", &file("events.ndjson"));
+        assert!(summary_schema.validate(&unfinished).is_err(), "a summary has phases");
+        let events = event_schema.assert_valid(&file("events.ndjson"));
         let started = events.iter().find(|event| event["event"] == "run_started").expect("a start");
         assert!(started["schema"].is_u64(), "{started}");
     }
     let printed = |args: &[&str]| claimcheck(home, args).stdout;
-    assert_valid("comparison", &printed(&["compare", "a", "b", "--format", "json"]));
-    assert_valid("history", &printed(&["history", "--format", "json"]));
-    assert_valid("history", &printed(&["history", "provision", "--format", "json"]));
-    assert_valid("cases", &printed(&["list", "--format", "json"]));
-    assert_valid("csi-cases", &printed(&["csi", "--list", "--format", "json"]));
+    Schema::read("comparison").assert_valid(&printed(&["compare", "a", "b", "--format", "json"]));
+    Schema::read("history").assert_valid(&printed(&["history", "--format", "json"]));
+    Schema::read("history").assert_valid(&printed(&["history", "provision", "--format", "json"]));
+    Schema::read("cases").assert_valid(&printed(&["list", "--format", "json"]));
+    Schema::read("csi-cases").assert_valid(&printed(&["csi", "--list", "--format", "json"]));
 }

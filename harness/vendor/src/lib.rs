@@ -16,14 +16,12 @@ mod plan;
 pub mod sidecars;
 
 pub use deployment::{
-    DeploymentError, DeploymentObjects, DeploymentOptions, DeploymentSidecar, DeploymentSidecarError,
-    DriverDeployment, ImageError, ImageRootfs, ImageRootfsError, MissingSecret,
-    PlanError as DeploymentPlanError, PrepareDeploymentError, UnpackError,
-    Unsupported as UnsupportedInDeployment,
+    DeploymentError, DeploymentOptions, DeploymentSidecar, DriverDeployment, ImageRootfs,
+    PrepareDeploymentError,
 };
-pub use driver_command::{DriverCommand, DriverCommandError, PlaceholderValues, split_words};
+pub use driver_command::{DriverCommand, PlaceholderValues, split_words};
 pub use plan::Plan;
 pub use sidecars::{
-    AbsentSidecars, AccountChoiceError, ApplyObjectError, CredentialsError, RbacFileError, Sidecar,
-    SidecarAccount, SidecarAccountError, SidecarError, SidecarList, StockSidecars, StockSidecarsError,
+    AbsentSidecars, ApplyObjectError, CredentialsError, Sidecar, SidecarAccount, SidecarList, StockSidecars,
+    StockSidecarsError,
 };

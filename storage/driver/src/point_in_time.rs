@@ -235,14 +235,14 @@ impl Driver {
         self.host.remove_dir(mark).doing("remove", mark)
     }
 
-    /// Removes those marks in a volume's directory that are `wanted`, judged by the node that created them, and
+    /// Removes those marks in a volume's directory that are stale, judged by the node that created them, and
     /// thaws the file systems behind them: also where the mount at the mark disappeared with the driver's
     /// container, since the file system is then still frozen.
-    pub(crate) fn remove_marks(&self, id: &VolumeId, expected: impl Fn(&NodeId) -> bool) -> Result<()> {
+    pub(crate) fn remove_marks(&self, id: &VolumeId, is_stale: impl Fn(&NodeId) -> bool) -> Result<()> {
         let dir = self.store.dir(id);
         for name in self.host.list_dir(&dir).doing("list", &dir)? {
             let Some((node, device)) = parse_mark(&name) else { continue };
-            if !expected(&node) {
+            if !is_stale(&node) {
                 continue;
             }
             let mark = dir.join(&name);

@@ -265,9 +265,9 @@ impl DriverUnderTest {
         }
     }
 
-    /// The number of cases that may run at a time: at most `wanted`, and within the node's volume limit.
-    pub fn parallel(&self, expected: usize) -> usize {
-        expected.min(self.capabilities.node_limit() / ATTACHED_BY_A_CASE).max(1)
+    /// The number of cases that may run at a time: at most `requested`, and within the node's volume limit.
+    pub fn parallel(&self, requested: usize) -> usize {
+        requested.min(self.capabilities.node_limit() / ATTACHED_BY_A_CASE).max(1)
     }
 
     /// The capabilities of the driver.

@@ -89,8 +89,8 @@ impl Prepared {
 
 /// A free loopback port. Another process may bind it before the program does; then the program
 /// logs that.
-fn free_port(expected: u16) -> Result<SocketAddr, PrepareError> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, expected));
+fn free_port(requested: u16) -> Result<SocketAddr, PrepareError> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, requested));
     let port = TcpListener::bind(address).and_then(|listener| listener.local_addr());
     port.map_err(preparing(format!("a port at {address}")))
 }

@@ -81,8 +81,8 @@ pub fn with_ancestors(set: &Set, shape: Option<&Shape>) -> Set {
     wider
 }
 
-/// `value` without the fields in `gone`. An object that becomes empty is replaced by null.
-pub fn without(value: &Value, shape: &Shape, deleted: &Set) -> Value {
+/// `value` without the fields in `removed`. An object that becomes empty is replaced by null.
+pub fn without(value: &Value, shape: &Shape, removed: &Set) -> Value {
     if shape.is_atomic() {
         return value.clone();
     }
@@ -91,13 +91,13 @@ pub fn without(value: &Value, shape: &Shape, deleted: &Set) -> Value {
             let mut left = Vec::new();
             for item in items {
                 let step = step_to(item, item_shape, identity);
-                if deleted.has(&step) {
+                if removed.has(&step) {
                     continue;
                 }
                 left.push(
-                    deleted
+                    removed
                         .below(&step)
-                        .map_or_else(|| item.clone(), |deleted| without(item, item_shape, deleted)),
+                        .map_or_else(|| item.clone(), |removed| without(item, item_shape, removed)),
                 );
             }
             if left.is_empty() { Value::Null } else { Value::Array(left) }
@@ -106,11 +106,11 @@ pub fn without(value: &Value, shape: &Shape, deleted: &Set) -> Value {
             let mut left = Map::new();
             for (name, value) in fields {
                 let step = Step::field(name);
-                if deleted.has(&step) {
+                if removed.has(&step) {
                     continue;
                 }
-                let value = match (deleted.below(&step), shape.field(name)) {
-                    (Some(deleted), Some(shape)) => without(value, shape, deleted),
+                let value = match (removed.below(&step), shape.field(name)) {
+                    (Some(removed), Some(shape)) => without(value, shape, removed),
                     _ => value.clone(),
                 };
                 left.insert(name.clone(), value);

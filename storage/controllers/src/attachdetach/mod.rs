@@ -15,7 +15,7 @@
 //! sees the first one's write. The response to the controller's write has both fields, so no further read is
 //! needed.
 //!
-//! Start with `plan.rs`; `plan_gone.rs` plans attachments without a PersistentVolume, `plan_in_tree.rs` volumes without
+//! Start with `plan.rs`; `plan_deleted.rs` plans attachments without a PersistentVolume, `plan_in_tree.rs` volumes without
 //! a driver. `run.rs` carries out their plans, `lists.rs` writes the nodes' lists.
 
 mod desired;

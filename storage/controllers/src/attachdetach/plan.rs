@@ -491,7 +491,7 @@ fn new_attachment(volume: &CsiVolume<'_>, node: &str, of: &str) -> VolumeAttachm
     }
 }
 
-/// The nodes that the volume is attached to by objects that no longer exist: `plan_gone` detaches it.
+/// The nodes that the volume is attached to by objects that no longer exist: `plan_deleted` detaches it.
 fn strays<'w>(volume: &CsiVolume<'_>, world: &'w World) -> BTreeSet<&'w str> {
     let all = world.dangling_attachments(volume.driver).filter(|attachment| {
         let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);

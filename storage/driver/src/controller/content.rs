@@ -96,11 +96,11 @@ impl Driver {
         })
     }
 
-    /// Locks the volume that `wanted` copies, if it must be locked before `wanted` itself: volumes are locked
+    /// Locks the volume that `volume` copies, if it must be locked before `volume` itself: volumes are locked
     /// in the order of their ids, so that two calls cannot deadlock.
-    pub(super) fn lock_first(&self, expected: &Volume) -> Result<Option<Lock>> {
-        match &expected.source {
-            Some(Source::Volume(source)) if *source < expected.id => self.store.lock(source),
+    pub(super) fn lock_first(&self, volume: &Volume) -> Result<Option<Lock>> {
+        match &volume.source {
+            Some(Source::Volume(source)) if *source < volume.id => self.store.lock(source),
             _ => Ok(None),
         }
     }

@@ -19,12 +19,12 @@ pub(super) struct Page<R> {
     pub(super) next_token: String,
 }
 
-/// Reads at most `max_entries` records (0: all) that are `wanted`, starting after `starting_token`.
+/// Reads at most `max_entries` records (0: all) that are listed, starting after `starting_token`.
 pub(super) fn page<I: Id>(
     store: &Store,
     max_entries: i32,
     starting_token: &str,
-    expected: impl Fn(&I::Record) -> Result<bool>,
+    is_listed: impl Fn(&I::Record) -> Result<bool>,
 ) -> Result<Page<I::Record>> {
     let max = usize::try_from(max_entries)
         .map_err(|_| Error::invalid("max_entries", format!("{max_entries} is negative")))?;
@@ -38,7 +38,7 @@ pub(super) fn page<I: Id>(
     for id in store.ids::<I>()?.range((after, Bound::Unbounded)) {
         // No record: half made, or deleted since its directory was listed.
         let Some(record) = store.load(id)? else { continue };
-        if !expected(&record)? {
+        if !is_listed(&record)? {
             continue;
         }
         if max > 0 && records.len() == max {
