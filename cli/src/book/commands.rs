@@ -170,6 +170,37 @@ fn flags_in_prose_exist() {
     assert_eq!(unknown_flag("claimcheck run --nodse 2"), Some("--nodse".to_owned()));
 }
 
+/// The commands of claimcheck in the lines of a script, which it calls by a variable.
+fn commands_of_script(text: &str) -> Vec<String> {
+    let text = text.replace("\\\n", " ");
+    let starts = text
+        .to_lowercase()
+        .match_indices("$claimcheck\" ")
+        .map(|(at, found)| at + found.len())
+        .collect::<Vec<_>>();
+    let end = |rest: &str| rest.find(['\n', ';', '|', '>', '\'']).unwrap_or(rest.len());
+    starts.into_iter().map(|at| format!("claimcheck {}", &text[at..at + end(&text[at..])])).collect()
+}
+
+#[test]
+fn commands_of_scripts_exist() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    let scripts =
+        fs::read_dir(workspace().join("ci")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    for script in scripts.filter(|path| path.is_file()) {
+        let text = fs::read_to_string(&script).expect("a script is text");
+        for command in commands_of_script(&text) {
+            tried += 1;
+            let name = command.split_whitespace().nth(1).unwrap_or_default();
+            let known = Cli::command().find_subcommand(name).is_some_and(|command| !command.is_hide_set());
+            let unknown = if known { unknown_flag(&command) } else { Some(name.to_owned()) };
+            wrong.extend(unknown.map(|word| format!("{}: `{command}`: {word}", script.display())));
+        }
+    }
+    assert!(tried > 12, "only {tried} commands: the search itself is broken");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The test programs that pages name with `cargo test .. --test NAME`.
 #[test]
 fn test_programs_exist() {

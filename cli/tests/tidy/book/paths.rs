@@ -1,4 +1,4 @@
-//! Files and folders that ARCHITECTURE, CONTRIBUTING and the pages for contributors name exist.
+//! Files and folders that ARCHITECTURE, CONTRIBUTING, the pages for contributors and the scripts in `ci/` name exist.
 
 use std::fs;
 
@@ -37,6 +37,32 @@ fn files_that_pages_name_exist() {
         }
     }
     assert!(tried > 100, "only {tried} paths: the search itself is broken");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+/// The paths in a line of a script, except those that a command there writes.
+fn paths_in_script(line: &str) -> impl Iterator<Item = &str> {
+    let words = line.split(|c: char| c.is_whitespace() || "\"'`();|&<>".contains(c));
+    let words = words.map(|word| word.trim_end_matches(['.', ',', ':']));
+    words.filter(|word| !word.contains(['$', '?', 'X'])).filter_map(path)
+}
+
+#[test]
+fn files_that_scripts_name_exist() {
+    let written = ["cli/claimcheck-sbom.json"];
+    let (mut tried, mut missing) = (0, Vec::new());
+    let scripts =
+        fs::read_dir(workspace().join("ci")).expect("a folder").map(|entry| entry.expect("an entry").path());
+    for script in scripts.filter(|path| path.is_file()) {
+        let text = fs::read_to_string(&script).expect("a script is text");
+        for path in text.lines().flat_map(paths_in_script).filter(|path| !written.contains(path)) {
+            tried += 1;
+            if !workspace().join(path).exists() {
+                missing.push(format!("{}: {path} does not exist", script.display()));
+            }
+        }
+    }
+    assert!(tried > 40, "only {tried} paths: the search itself is broken");
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
