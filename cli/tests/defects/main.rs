@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
 
 mod matrix;
+mod pairs;
 mod variants;
 
 use std::{collections::BTreeSet, fs, process::Command, sync::Mutex, thread};

@@ -139,13 +139,13 @@ const PACKS: &[Pack] = &[
 ];
 
 /// Kinds of volumes with which a variant has an effect on cases.
-fn volumes(variant: Variant) -> Volumes {
+pub(crate) fn volumes(variant: Variant) -> Volumes {
     let of = PACKS.iter().find(|pack| pack.variants.contains(&variant));
     of.map_or(Directories, |pack| pack.volumes)
 }
 
 /// The failures of a driver with these variants; an error if no case passes.
-fn failures(volumes: Volumes, variants: &[Variant], cases: &[&str]) -> Option<String> {
+pub(crate) fn failures(volumes: Volumes, variants: &[Variant], cases: &[&str]) -> Option<String> {
     let names: Vec<String> = variants.iter().map(|variant| variant.name()).collect();
     if !is_possible(volumes, &names.join(", ")) {
         return None;

@@ -38,21 +38,39 @@ pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
     if bytes <= has || without_us || size.refused {
         return None;
     }
+    let Part { written, unrecorded } = part(claim, bytes)?;
+    let outdated = size.failed && requested(claim) != bytes;
+    Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, unrecorded, outdated })
+}
+
+/// What this node does for the expansion of a claim, besides the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// See [`Growth::written`].
+    pub written: bool,
+    /// See [`Growth::unrecorded`].
+    pub unrecorded: bool,
+}
+
+/// This node's part in the expansion of a claim to this size; `None` if it is not this node's turn.
+pub fn part(claim: &PersistentVolumeClaim, bytes: i64) -> Option<Part> {
     let modes = claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
     let shared = modes.into_iter().any(|mode| mode == "ReadWriteMany");
-    let (written, unrecorded) = match Progress::of(claim) {
-        Progress::NodePending | Progress::NodeAtWork => (false, false),
+    match Progress::of(claim) {
+        Progress::NodePending | Progress::NodeAtWork => Some(Part { written: false, unrecorded: false }),
         // Upstream follows other nodes for ReadWriteMany claims only: for any other, the expansion is finished.
-        Progress::None if capacity(claim) >= bytes && shared => (true, false),
+        Progress::None if capacity(claim) >= bytes && shared => {
+            Some(Part { written: true, unrecorded: false })
+        }
         // `checkForRecoveryFromExpansion` in `pkg/volume/util/operationexecutor/operation_generator.go`.
-        Progress::None if capacity(claim) < bytes && allocated(claim).is_none() => (false, true),
+        Progress::None if capacity(claim) < bytes && allocated(claim).is_none() => {
+            Some(Part { written: false, unrecorded: true })
+        }
         Progress::None
         | Progress::ControllerAtWork
         | Progress::ControllerInfeasible
-        | Progress::NodeInfeasible => return None,
-    };
-    let outdated = size.failed && requested(claim) != bytes;
-    Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, unrecorded, outdated })
+        | Progress::NodeInfeasible => None,
+    }
 }
 
 /// The size in a claim's status, which is assumed for its volume at the first mount.

@@ -20,7 +20,7 @@ mod triggers;
 mod work;
 
 pub use backoff::{Backoff, Moment};
-pub use growth::Growth;
+pub use growth::{Growth, Part, part};
 pub use in_use::InUse;
 pub use manager::{Notice, Start, VolumeManager};
 pub use plan::{Decision, Facts, Operation, Wait, plan};

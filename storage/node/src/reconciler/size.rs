@@ -73,6 +73,7 @@ impl<H: Host> VolumeManager<H> {
                 self.actual.set_size(key, |size| *size = Size { bytes: Some(bytes), ..Size::default() });
                 self.report_expanded(key, operation);
             }
+            Grew::Ended(Expanded::NotNow) => {}
             Grew::Ended(Expanded::Refused) => self.actual.set_size(key, |size| size.refused = true),
             Grew::Failed => self.actual.set_size(key, |size| size.failed = true),
         }

@@ -28,7 +28,7 @@ use crate::{
     drivers::RegisteredDriver,
     effects::Host,
     operations::{Executor, OperationError},
-    reconciler::Growth,
+    reconciler::{Growth, Part, part},
     volumes::CsiVolume,
 };
 
@@ -39,6 +39,8 @@ pub enum Expanded {
     To(i64),
     /// The driver supports offline expansion only. The volume stays usable.
     Refused,
+    /// It is not this node's turn: the claim has changed since the expansion was planned.
+    NotNow,
 }
 
 /// Expands the volume that is published at `path`.
@@ -55,6 +57,12 @@ pub(crate) async fn expand<H: Host>(
 ) -> Result<Expanded, OperationError> {
     let writer = ClaimStatusWriter { executor, key: &growth.claim };
     let mut claim = writer.read().await?;
+    // Upstream: `runPreCheck`, of the claim that was read just before.
+    let Some(Part { written, unrecorded }) = part(&claim, growth.bytes) else {
+        executor.informer.apply(claim);
+        return Ok(Expanded::NotNow);
+    };
+    let growth = &Growth { written, unrecorded, ..growth.clone() };
     let records = !growth.written && !growth.unrecorded;
     if records && Progress::of(&claim) != Progress::NodeAtWork {
         claim = writer
