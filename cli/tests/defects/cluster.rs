@@ -42,23 +42,37 @@ fn rows() -> Vec<Defect> {
 
 #[test]
 fn each_case_of_the_cluster_catalogue_has_a_row_that_fails_it() {
-    let ids: BTreeSet<String> = catalogue().iter().map(|case| claimcheck_engine::Case::id(case).to_string()).collect();
+    let ids: BTreeSet<String> =
+        catalogue().iter().map(|case| claimcheck_engine::Case::id(case).to_string()).collect();
     let cases: BTreeSet<&str> = ids.iter().map(|id| base(id)).collect();
     let rows = rows();
     let named: BTreeSet<&str> = rows.iter().flat_map(|row| &row.fails).map(|case| base(case)).collect();
-    let unknown = rows.iter().flat_map(|row| &row.fails).filter(|case| !ids.contains(*case) && !cases.contains(&***case));
+    let unknown = rows
+        .iter()
+        .flat_map(|row| &row.fails)
+        .filter(|case| !ids.contains(*case) && !cases.contains(&***case));
     assert_eq!(unknown.collect::<Vec<_>>(), [] as [&String; 0], "rows name cases that do not exist");
     let without: Vec<Without> = serde_saphyr::from_str(WITHOUT).unwrap();
     assert!(without.iter().all(|it| it.reason.ends_with('.')), "a reason is a sentence");
     let listed: BTreeSet<&str> = without.iter().map(|it| it.case.as_str()).collect();
-    let needless: Vec<_> = listed.iter().filter(|case| named.contains(**case) || !cases.contains(**case)).collect();
-    assert!(needless.is_empty(), "cluster_without_rows.yaml lists cases that have rows, or do not exist: {needless:?}");
-    let missing: Vec<_> = cases.iter().filter(|case| !named.contains(**case) && !listed.contains(**case)).collect();
+    let needless: Vec<_> =
+        listed.iter().filter(|case| named.contains(**case) || !cases.contains(**case)).collect();
+    assert!(
+        needless.is_empty(),
+        "cluster_without_rows.yaml lists cases that have rows, or do not exist: {needless:?}"
+    );
+    let missing: Vec<_> =
+        cases.iter().filter(|case| !named.contains(**case) && !listed.contains(**case)).collect();
     assert!(
         missing.is_empty(),
         "no row of testing/saboteur/defects/cluster*.yaml fails these cases: see docs/contributors/add-a-case.md\n{missing:#?}"
     );
-    assert!(listed.len() * 100 <= cases.len() * WITHOUT_PERCENT, "{} of {} cases have no row", listed.len(), cases.len());
+    assert!(
+        listed.len() * 100 <= cases.len() * WITHOUT_PERCENT,
+        "{} of {} cases have no row",
+        listed.len(),
+        cases.len()
+    );
 }
 
 fn all_are_caught(trials: &[Trial]) {

@@ -16,8 +16,8 @@ use crate::audit::{Audit, Entry, RequestCount};
 use crate::auth::{Auth, Requester};
 use crate::denials::Denials;
 use crate::faults::Faults;
-use crate::interference::Interference;
 use crate::handlers::{self, Call, Warnings};
+use crate::interference::Interference;
 use crate::request::{ObjectPath, Query, Target};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
@@ -180,7 +180,8 @@ impl Api {
                 }
                 let body = read(body).await?;
                 received.clone_from(&body);
-                let mut call = Call { api: self, path, query, user, head, body, warnings: Warnings::default() };
+                let mut call =
+                    Call { api: self, path, query, user, head, body, warnings: Warnings::default() };
                 let mut answer = match self.interfered(&mut call, verb).await {
                     Ok(answer) => answer,
                     Err(status) => status.into_answer(handlers::status_encoding(head)),

@@ -206,7 +206,8 @@ impl Api {
                         let Ok(mut event) = serde_json::from_slice::<Value>(line) else {
                             return Some(String::from_utf8_lossy(line).into_owned());
                         };
-                        let is_object = ["ADDED", "MODIFIED", "DELETED"].iter().any(|kind| event["type"] == *kind);
+                        let is_object =
+                            ["ADDED", "MODIFIED", "DELETED"].iter().any(|kind| event["type"] == *kind);
                         let is_shown = !is_object || interference.show(&asked, &mut event["object"]);
                         is_shown.then(|| event.to_string())
                     });

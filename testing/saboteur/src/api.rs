@@ -19,6 +19,8 @@ use crate::{
 const SUITE: &str = "kubernetes-admin";
 /// What the name of a node's user begins with.
 const NODES: &str = "system:node:";
+/// What the names of the controllers' users begin with.
+const CONTROLLERS: &str = "system:serviceaccount:claimcheck-system:claimcheck-";
 /// Changes of what is stored, in which rules see the object.
 const STORED: [&str; 3] = ["create", "update", "patch"];
 
@@ -78,16 +80,34 @@ impl ApiSaboteur {
     }
 }
 
-/// Whether a rule is about such requests.
-fn is_about(rule: &Rule, asked: &Asked) -> bool {
-    let by = |name: &String| match name.as_str() {
+/// Whether a user is the one that a rule names.
+fn is_by(name: &str, user: &str) -> bool {
+    match name {
         "any" => true,
-        "suite" => asked.user == SUITE,
-        "node" => asked.user.starts_with(NODES),
-        name => asked.user.rsplit(':').next().is_some_and(|user| {
+        "suite" => user == SUITE,
+        "node" => user.starts_with(NODES),
+        name => user.rsplit(':').next().is_some_and(|user| {
             user.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('-'))
         }),
-    };
+    }
+}
+
+/// Whether a rule changes what a user sees in the response: also in those to its writes, since components keep them. The
+/// controllers share one cache.
+fn sees(rule: &Rule, asked: &Asked) -> bool {
+    let changes = |action: &Action| matches!(action, Action::See(_) | Action::Hide(true));
+    let by =
+        |name: &String| is_by(name, &asked.user) || (name == "cache" && asked.user.starts_with(CONTROLLERS));
+    let is_written = STORED.contains(&asked.verb)
+        && rule.by.iter().any(by)
+        && rule.verb.iter().any(|verb| verb == "read")
+        && rule.of.iter().any(|resource| resource == asked.resource);
+    rule.then.iter().any(changes) && (is_written || is_about(rule, asked))
+}
+
+/// Whether a rule is about such requests.
+fn is_about(rule: &Rule, asked: &Asked) -> bool {
+    let by = |name: &String| is_by(name, &asked.user);
     let verb = match asked.verb {
         "patch" => "update",
         "get" | "list" | "watch" => "read",
@@ -99,7 +119,9 @@ fn is_about(rule: &Rule, asked: &Asked) -> bool {
         (Some((resource, part)), Some(subresource)) => resource == asked.resource && part == subresource,
         _ => false,
     };
-    rule.by.iter().any(by) && rule.verb.iter().any(|it| it == verb || it == asked.verb) && rule.of.iter().any(of)
+    rule.by.iter().any(by)
+        && rule.verb.iter().any(|it| it == verb || it == asked.verb)
+        && rule.of.iter().any(of)
 }
 
 fn conditions_hold(rule: &Rule, stored: &Value, new: &Value) -> bool {
@@ -111,7 +133,8 @@ fn conditions_hold(rule: &Rule, stored: &Value, new: &Value) -> bool {
 
 /// Whether a request is one in which the rules see the object that is stored.
 fn stores(asked: &Asked) -> bool {
-    STORED.contains(&asked.verb) && !matches!(asked.subresource.as_deref(), Some("binding" | "eviction" | "token"))
+    STORED.contains(&asked.verb)
+        && !matches!(asked.subresource.as_deref(), Some("binding" | "eviction" | "token"))
 }
 
 /// Makes the changes of a row.
@@ -164,7 +187,9 @@ impl Interference for ApiSaboteur {
             Action::Drop(true) => !stores(asked),
             _ => false,
         };
-        for action in self.matching(Stage::Before, asked, (stored, body), acts).iter().flat_map(|rule| &rule.then) {
+        for action in
+            self.matching(Stage::Before, asked, (stored, body), acts).iter().flat_map(|rule| &rule.then)
+        {
             match action {
                 Action::Delay(time) => delay += *time,
                 Action::Refuse(refusal) => course = Course::Fail(refusal.code, refusal.message.clone()),
@@ -179,7 +204,8 @@ impl Interference for ApiSaboteur {
     fn write(&self, asked: &Asked, old: &Value, new: &mut Value) -> Fate {
         let acts = |_: &Rule, action: &Action| matches!(action, Action::Drop(true) | Action::Change(_));
         let mut fate = Fate::Stored;
-        for action in self.matching(Stage::Write, asked, (old, new), acts).iter().flat_map(|rule| &rule.then) {
+        for action in self.matching(Stage::Write, asked, (old, new), acts).iter().flat_map(|rule| &rule.then)
+        {
             match action {
                 Action::Drop(true) => fate = Fate::Lost,
                 Action::Change(row) => apply(row, old, new),
@@ -200,20 +226,19 @@ impl Interference for ApiSaboteur {
     }
 
     fn shows(&self, asked: &Asked) -> bool {
-        let changes = |action: &Action| matches!(action, Action::See(_) | Action::Hide(true));
-        self.rules.iter().any(|rule| is_about(rule, asked) && rule.then.iter().any(changes))
+        self.rules.iter().any(|rule| sees(rule, asked))
     }
 
     fn show(&self, asked: &Asked, object: &mut Value) -> bool {
         let mut is_shown = true;
-        for rule in self.rules.iter().filter(|rule| is_about(rule, asked)) {
+        for rule in self.rules.iter().filter(|rule| sees(rule, asked)) {
             if !rule.when.stored.iter().all(|(path, predicate)| satisfies(object, path, predicate, None)) {
                 continue;
             }
             for action in &rule.then {
                 match action {
                     Action::See(row) => apply(row, &Value::Null, object),
-                    Action::Hide(true) => is_shown = false,
+                    Action::Hide(true) => is_shown = STORED.contains(&asked.verb),
                     _ => {}
                 }
             }
@@ -236,7 +261,7 @@ mod tests {
         Asked { user: user.to_owned(), verb, resource, subresource, namespace, name }
     }
 
-    const BINDER: &str = "system:serviceaccount:claimcheck:claimcheck-binder";
+    const BINDER: &str = "system:serviceaccount:claimcheck-system:claimcheck-binder";
 
     #[test]
     fn a_rule_is_about_a_component_a_verb_and_a_resource() {
@@ -244,12 +269,15 @@ mod tests {
         let rule: Rule = serde_json::from_value(rule).unwrap();
         assert!(is_about(&rule, &asked(BINDER, "patch", "pods", Some("status"))));
         for (user, verb, resource, part) in [
-            ("system:serviceaccount:claimcheck:claimcheck-rebinder", "patch", "pods", Some("status")),
+            ("system:serviceaccount:claimcheck-system:claimcheck-rebinder", "patch", "pods", Some("status")),
             (BINDER, "create", "pods", Some("status")),
             (BINDER, "patch", "pods", None),
             (BINDER, "patch", "nodes", Some("status")),
         ] {
-            assert!(!is_about(&rule, &asked(user, verb, resource, part)), "{user} {verb} {resource} {part:?}");
+            assert!(
+                !is_about(&rule, &asked(user, verb, resource, part)),
+                "{user} {verb} {resource} {part:?}"
+            );
         }
         let rule = json!({"by": ["node", "suite"], "verb": "read", "of": "pods", "then": [{"hide": true}]});
         let rule: Rule = serde_json::from_value(rule).unwrap();
@@ -286,6 +314,7 @@ mod tests {
         });
         let saboteur = saboteur(rule);
         assert!(saboteur.shows(&reads) && !saboteur.shows(&asked(BINDER, "watch", "pods", None)));
+        assert!(saboteur.shows(&asked("system:node:node-1", "patch", "pods", Some("status"))));
         let mut pod = json!({"metadata": {"annotations": {"a.b/c": "x"}}, "spec": {"a": 1}});
         assert!(saboteur.show(&reads, &mut pod));
         assert_eq!(pod, json!({"metadata": {"annotations": {"a.b/c": "y"}}, "spec": {}}));

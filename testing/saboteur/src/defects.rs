@@ -56,7 +56,9 @@ pub fn all() -> Result<Vec<Defect>> {
     let folder = env::var_os(FOLDER).map(PathBuf::from);
     for (file, built_in) in FILES {
         let text = match &folder {
-            Some(folder) => &fs::read_to_string(folder.join(file)).with_context(|| format!("{FOLDER}: {file}"))?,
+            Some(folder) => {
+                &fs::read_to_string(folder.join(file)).with_context(|| format!("{FOLDER}: {file}"))?
+            }
             None => built_in,
         };
         let rows: Vec<serde_json::Value> =
@@ -118,8 +120,17 @@ mod tests {
             assert!(defect.does.ends_with('.'), "{}: `does` is a sentence", defect.name);
             assert!(!defect.fails.is_empty(), "{} fails no case", defect.name);
             let is_inside = defect.driver_args.contains(&"--defect".to_owned());
-            assert_eq!(defect.rules.is_empty() && defect.api.is_empty(), is_inside, "{}: either rules or --defect", defect.name);
-            assert!(defect.api.iter().all(|rule| !rule.then.is_empty()), "{}: a rule does nothing", defect.name);
+            assert_eq!(
+                defect.rules.is_empty() && defect.api.is_empty(),
+                is_inside,
+                "{}: either rules or --defect",
+                defect.name
+            );
+            assert!(
+                defect.api.iter().all(|rule| !rule.then.is_empty()),
+                "{}: a rule does nothing",
+                defect.name
+            );
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
                 let unknown: Vec<&String> =
