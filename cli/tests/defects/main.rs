@@ -22,7 +22,7 @@ use serde_json::Value;
 /// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
 /// How long a step of a case on a cluster may take.
-const STEP: &str = "12s";
+const STEP: &str = "15s";
 /// How often a defect may be tried that occurs only if calls overlap.
 const RACES: usize = 3;
 /// The maximum number of findings per defect, on average over all defects that fail a case.
