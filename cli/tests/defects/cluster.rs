@@ -1,4 +1,4 @@
-//! The rows of the cluster catalogue: each case is failed by a row, or listed with the reason why none can fail it. A
+//! The rows of the cluster catalogue: each case is failed by a row, or listed with the reason for which none can. A
 //! fixed sample of the rows is run here, all of them by `ci/defects --cluster`.
 
 use std::collections::BTreeSet;
