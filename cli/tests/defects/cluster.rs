@@ -17,7 +17,7 @@ const WITHOUT: &str = include_str!("cluster_without_rows.yaml");
 /// The maximum part of the cases that no row names, in hundredths.
 const WITHOUT_PERCENT: usize = 5;
 /// One of so many rows is in the sample.
-const SAMPLED: usize = 16;
+const SAMPLED: usize = 24;
 /// The sample begins with this row.
 const SEED: usize = 5;
 
