@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 #![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
 
+mod cluster;
 mod matrix;
 mod pairs;
 mod variants;
@@ -21,6 +22,8 @@ use serde_json::Value;
 
 /// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
+/// How long a step of a case on a cluster may take.
+const STEP: &str = "15s";
 /// How often a defect may be tried that occurs only if calls overlap.
 const RACES: usize = 3;
 /// The maximum number of findings per defect, on average over all defects that fail a case.
@@ -118,6 +121,8 @@ fn try_cluster(defect: &Defect, cases: &[&str]) -> Vec<Finding> {
     let out = folder.path().join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
+        // A row may set another; most wait for what does not happen.
+        .env("CLAIMCHECK_STEP_TIMEOUT", STEP)
         .args(["run", "--sabotage", &defect.name, "--out"])
         .arg(&out)
         .args(&defect.args)

@@ -17,6 +17,7 @@ use crate::auth::{Auth, Requester};
 use crate::denials::Denials;
 use crate::faults::Faults;
 use crate::handlers::{self, Call, Warnings};
+use crate::interference::Interference;
 use crate::request::{ObjectPath, Query, Target};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
@@ -36,6 +37,8 @@ pub struct Api {
     pub stop: CancellationToken,
     /// Injected faults.
     pub faults: Faults,
+    /// What seeds defects of components, if any.
+    pub interference: Option<Arc<dyn Interference>>,
     /// Signs the tokens of service accounts.
     pub signer: Signer,
     /// Users and permissions.
@@ -77,6 +80,7 @@ impl Api {
         git_version: String,
         audit: Audit,
         stop: CancellationToken,
+        interference: Option<Arc<dyn Interference>>,
     ) -> Self {
         let Issued { address, token, node_token, ca_pem, signer } = identity;
         bootstrap::bootstrap_cluster(&store, &ca_pem);
@@ -87,6 +91,7 @@ impl Api {
             store,
             stop,
             faults: Faults::default(),
+            interference,
             signer,
             ca_pem,
             address,
@@ -175,8 +180,9 @@ impl Api {
                 }
                 let body = read(body).await?;
                 received.clone_from(&body);
-                let call = Call { api: self, path, query, user, head, body, warnings: Warnings::default() };
-                let mut answer = match handlers::dispatch(&call, verb).await {
+                let mut call =
+                    Call { api: self, path, query, user, head, body, warnings: Warnings::default() };
+                let mut answer = match self.interfered(&mut call, verb).await {
                     Ok(answer) => answer,
                     Err(status) => status.into_answer(handlers::status_encoding(head)),
                 };

@@ -143,6 +143,11 @@ impl Query {
         self.0.iter().any(|(n, v)| n == name && !matches!(v.as_str(), "false" | "0"))
     }
 
+    /// Adds a value.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.0.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Whether this is a dry run.
     pub fn dry_run(&self) -> bool {
         self.get("dryRun").is_some()

@@ -22,6 +22,7 @@ use crate::api::{Api, Issued};
 use crate::audit::{Audit, RequestCount};
 use crate::auth::{IssueError, Peer};
 use crate::faults::Faults;
+use crate::interference::Interference;
 use crate::store::Store;
 use crate::tls::{Authority, ClientCertificate, Identity, TlsError};
 use crate::tokens::{SignError, Signer};
@@ -40,6 +41,8 @@ pub struct Config {
     pub event_ttl: Duration,
     /// File to which one JSON line per request is appended, if any.
     pub audit_log: Option<PathBuf>,
+    /// What seeds defects of components, if any.
+    pub interference: Option<Arc<dyn Interference>>,
 }
 
 impl Default for Config {
@@ -51,6 +54,7 @@ impl Default for Config {
             history: 1024,
             event_ttl: Duration::from_secs(3600),
             audit_log: None,
+            interference: None,
         }
     }
 }
@@ -126,7 +130,7 @@ pub async fn start(config: Config) -> Result<Server, StartError> {
         ca_pem: ca_pem.clone(),
         signer: Signer::generate()?,
     };
-    let api = Arc::new(Api::new(store, issued, config.git_version, audit, stop.clone()));
+    let api = Arc::new(Api::new(store, issued, config.git_version, audit, stop.clone(), config.interference));
     let tasks = TaskTracker::new();
     tasks.spawn(until_stopped(stop.clone(), collector));
     let (acceptor, authority) = (TlsAcceptor::from(identity.config), identity.authority);

@@ -38,6 +38,19 @@ impl Status {
         Self(Box::new(Failure { code, reason, message: message.into(), details, page: None }))
     }
 
+    /// A failure with any code.
+    pub fn failed(code: u16, message: String) -> Self {
+        let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let reason = match code {
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Conflict",
+            422 => "Invalid",
+            _ => "InternalError",
+        };
+        Self::new(status, reason, message, Some(json!({})))
+    }
+
     /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message, None)

@@ -37,7 +37,7 @@ pub struct ClusterOptions {
     /// errors, others that upstream does not know are listed
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     pub(crate) driver_config: Option<PathBuf>,
-    /// Put a proxy with a defect before the driver, to see what the cases report: see docs/defects.md; embedded and envtest
+    /// Give the driver, a controller or the nodes a seeded defect, to see what the cases report: see docs/defects.md; embedded and envtest
     #[arg(
         long,
         value_name = "DEFECT",
@@ -50,6 +50,10 @@ pub struct ClusterOptions {
     /// How long the driver may take to start and to be registered, for example 90s; embedded and envtest [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = positive_duration, env = "CLAIMCHECK_START_TIMEOUT", help_heading = DRIVER)]
     pub(crate) start_timeout: Option<Duration>,
+    /// How long a step of a case may take before the case fails, for example 20s; embedded and envtest [default: 60s, or
+    /// 240s with stock controllers or sidecars]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, hide_short_help = true, env = "CLAIMCHECK_STEP_TIMEOUT", help_heading = DRIVER)]
+    pub(crate) step_timeout: Option<Duration>,
     /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     pub(crate) nodes: Option<u16>,
@@ -303,6 +307,7 @@ impl ClusterOptions {
             ("--driver-param", !self.driver_params.is_empty(), is_virtual, "embedded"),
             ("--sabotage", self.sabotage.is_some(), is_virtual, "embedded or envtest"),
             ("--start-timeout", self.start_timeout.is_some(), is_virtual, "embedded or envtest"),
+            ("--step-timeout", self.step_timeout.is_some(), is_virtual, "embedded or envtest"),
             ("--pod-image", !self.pod_images.is_empty(), is_virtual, "embedded or envtest"),
             ("--controllers", self.controllers.is_some(), !existing, "embedded, envtest or kind"),
         ];

@@ -1,11 +1,13 @@
 //! The rows of `defects/`, which are part of the program.
 
+use std::{env, fs, path::PathBuf};
+
 use anyhow::{Context, Result, bail};
 
 use crate::row::Defect;
 
 /// The files, and what they contain.
-const FILES: [(&str, &str); 25] = [
+const FILES: [(&str, &str); 34] = [
     ("capabilities.yaml", include_str!("../defects/capabilities.yaml")),
     ("clones.yaml", include_str!("../defects/clones.yaml")),
     ("concurrency.yaml", include_str!("../defects/concurrency.yaml")),
@@ -30,16 +32,35 @@ const FILES: [(&str, &str); 25] = [
     ("snapshots.yaml", include_str!("../defects/snapshots.yaml")),
     ("upkeep.yaml", include_str!("../defects/upkeep.yaml")),
     ("cluster.yaml", include_str!("../defects/cluster.yaml")),
+    ("cluster_attachment.yaml", include_str!("../defects/cluster_attachment.yaml")),
+    ("cluster_binding.yaml", include_str!("../defects/cluster_binding.yaml")),
+    ("cluster_data.yaml", include_str!("../defects/cluster_data.yaml")),
+    ("cluster_deletion.yaml", include_str!("../defects/cluster_deletion.yaml")),
+    ("cluster_failures.yaml", include_str!("../defects/cluster_failures.yaml")),
+    ("cluster_growth.yaml", include_str!("../defects/cluster_growth.yaml")),
+    ("cluster_nodes.yaml", include_str!("../defects/cluster_nodes.yaml")),
+    ("cluster_placement.yaml", include_str!("../defects/cluster_placement.yaml")),
+    ("cluster_snapshots.yaml", include_str!("../defects/cluster_snapshots.yaml")),
     ("inside.yaml", include_str!("../defects/inside.yaml")),
 ];
+
+/// A folder with other versions of the files, so that their authors can try them without a build.
+const FOLDER: &str = "CLAIMCHECK_DEFECTS";
 
 /// All defects, in the order of the files.
 ///
 /// # Errors
-/// A row is malformed.
+/// A row is malformed, or the folder in the environment lacks a file.
 pub fn all() -> Result<Vec<Defect>> {
     let mut defects = Vec::new();
-    for (file, text) in FILES {
+    let folder = env::var_os(FOLDER).map(PathBuf::from);
+    for (file, built_in) in FILES {
+        let text = match &folder {
+            Some(folder) => {
+                &fs::read_to_string(folder.join(file)).with_context(|| format!("{FOLDER}: {file}"))?
+            }
+            None => built_in,
+        };
         let rows: Vec<serde_json::Value> =
             serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/defects/{file}"))?;
         for row in rows {
@@ -68,7 +89,7 @@ pub fn defect(name: &str) -> Result<Defect> {
 /// There is none of this name.
 pub fn named(name: &str) -> Result<String, String> {
     let defect = defect(name).map_err(|error| format!("{error:#}"))?;
-    match defect.rules.is_empty() {
+    match defect.rules.is_empty() && defect.api.is_empty() {
         true => Err(format!("{name} is a defect inside of the built-in driver: use its flag --defect")),
         false => Ok(defect.name),
     }
@@ -76,7 +97,7 @@ pub fn named(name: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{collections::BTreeSet, path::Path};
 
     use super::*;
     use crate::message::Messages;
@@ -99,7 +120,17 @@ mod tests {
             assert!(defect.does.ends_with('.'), "{}: `does` is a sentence", defect.name);
             assert!(!defect.fails.is_empty(), "{} fails no case", defect.name);
             let is_inside = defect.driver_args.contains(&"--defect".to_owned());
-            assert_eq!(defect.rules.is_empty(), is_inside, "{}: either rules or --defect", defect.name);
+            assert_eq!(
+                defect.rules.is_empty() && defect.api.is_empty(),
+                is_inside,
+                "{}: either rules or --defect",
+                defect.name
+            );
+            assert!(
+                defect.api.iter().all(|rule| !rule.then.is_empty()),
+                "{}: a rule does nothing",
+                defect.name
+            );
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
                 let unknown: Vec<&String> =

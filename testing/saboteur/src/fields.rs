@@ -9,8 +9,30 @@ pub(crate) fn at<'a>(message: &'a Value, path: &str) -> Vec<&'a Value> {
     if path.is_empty() {
         return vec![message];
     }
-    path.split('.')
-        .fold(vec![message], |found, part| found.into_iter().flat_map(|value| step(value, part)).collect())
+    walk(message, &parts(path))
+}
+
+/// The parts of a path. A dot within a name has a backslash before it.
+fn parts(path: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    for part in path.split('.') {
+        match parts.last_mut() {
+            Some(last) if last.ends_with('\\') => {
+                last.pop();
+                last.push('.');
+                last.push_str(part);
+            }
+            _ => parts.push(part.to_owned()),
+        }
+    }
+    parts
+}
+
+fn walk<'a>(message: &'a Value, parts: &[String]) -> Vec<&'a Value> {
+    let step = |found: Vec<&'a Value>, part: &String| {
+        found.into_iter().flat_map(|value| step(value, part)).collect()
+    };
+    parts.iter().fold(vec![message], step)
 }
 
 fn step<'a>(value: &'a Value, part: &str) -> Vec<&'a Value> {
@@ -30,10 +52,10 @@ pub(crate) fn text<'a>(message: &'a Value, path: &str) -> &'a str {
 }
 
 /// Applies `change` to the fields at a path; creates messages on the way.
-fn change_at(value: &mut Value, path: &[&str], change: &mut dyn FnMut(&mut Value)) {
+fn change_at(value: &mut Value, path: &[String], change: &mut dyn FnMut(&mut Value)) {
     let Some((part, rest)) = path.split_first() else { return change(value) };
     match value {
-        Value::Array(entries) if *part == "*" => {
+        Value::Array(entries) if part == "*" => {
             entries.iter_mut().for_each(|entry| change_at(entry, rest, change));
         }
         Value::Array(entries) => {
@@ -41,7 +63,7 @@ fn change_at(value: &mut Value, path: &[&str], change: &mut dyn FnMut(&mut Value
             entry.into_iter().for_each(|entry| change_at(entry, rest, change));
         }
         Value::Object(fields) => {
-            let field = fields.entry((*part).to_owned()).or_insert(Value::Null);
+            let field = fields.entry(part.to_owned()).or_insert(Value::Null);
             change_at(field, rest, change);
         }
         Value::Null => {
@@ -53,14 +75,14 @@ fn change_at(value: &mut Value, path: &[&str], change: &mut dyn FnMut(&mut Value
 }
 
 /// Removes the fields at a path.
-fn remove(value: &mut Value, path: &[&str]) {
+fn remove(value: &mut Value, path: &[String]) {
     let [parents @ .., last] = path else { return };
-    if at(value, &parents.join(".")).is_empty() && !parents.is_empty() {
+    if walk(value, parents).is_empty() {
         return;
     }
     change_at(value, parents, &mut |parent| {
         if let Value::Object(fields) = parent {
-            fields.remove(*last);
+            fields.remove(last);
         }
     });
 }
@@ -81,11 +103,11 @@ pub(crate) fn change(message: &mut Value, change: &Change, around: Around<'_>) {
         *message = other.clone();
     }
     for path in &change.drop {
-        remove(message, &path.split('.').collect::<Vec<_>>());
+        remove(message, &parts(path));
     }
     let mut lists = |paths: Vec<&String>, edit: &mut dyn FnMut(&str, &mut Vec<Value>)| {
         for path in paths {
-            change_at(message, &path.split('.').collect::<Vec<_>>(), &mut |value| {
+            change_at(message, &parts(path), &mut |value| {
                 if let Value::Array(entries) = value {
                     edit(path, entries);
                 }
@@ -107,7 +129,7 @@ pub(crate) fn change(message: &mut Value, change: &Change, around: Around<'_>) {
     lists(change.add.keys().collect(), &mut |path, entries| entries.push(change.add[path].clone()));
     lists(change.reverse.iter().collect(), &mut |_, entries| entries.reverse());
     for (path, value) in &change.set {
-        change_at(message, &path.split('.').collect::<Vec<_>>(), &mut |field| {
+        change_at(message, &parts(path), &mut |field| {
             *field = new_value(field, value, around);
         });
     }
@@ -137,6 +159,10 @@ fn new_value(old: &Value, value: &Value, around: Around<'_>) -> Value {
         "plus" => json!(number.saturating_add(operand.as_i64().unwrap_or_default())),
         "append" => {
             json!(format!("{}{}", old.as_str().unwrap_or_default(), operand.as_str().unwrap_or_default()))
+        }
+        "replace" => {
+            let word = |nth: usize| operand[nth].as_str().unwrap_or_default();
+            json!(old.as_str().unwrap_or_default().replace(word(0), word(1)))
         }
         "request" => one(around.request, operand),
         "first" => around.first.map_or(Value::Null, |first| one(first, operand)),

@@ -9,6 +9,8 @@
 //!
 //! Defects are data: [`row`] describes them, `plan` decides whether a rule applies, `proxy` does what it says.
 
+mod api;
+pub mod api_row;
 mod defects;
 mod fields;
 mod memory;
@@ -23,10 +25,25 @@ mod world;
 use std::{path::Path, sync::Arc};
 
 use anyhow::Result;
+use claimcheck_apiserver::Interference;
 use claimcheck_csi::{Endpoint, Server};
 
 pub use defects::{all, defect, named};
 pub use process::Args;
+
+/// What a defect does to requests to the embedded API server; none if it does nothing to them.
+///
+/// # Errors
+/// There is no such defect.
+pub fn interference(name: &str) -> Result<Option<Arc<dyn Interference>>> {
+    let rules = defect(name)?.api;
+    Ok((!rules.is_empty()).then(|| Arc::new(api::ApiSaboteur::new(rules)) as Arc<dyn Interference>))
+}
+
+/// Whether a defect is one of calls to a driver.
+pub fn is_of_calls(name: &str) -> bool {
+    defect(name).is_ok_and(|defect| !defect.rules.is_empty())
+}
 
 /// Serves a proxy at a socket before a driver that runs already, until the program ends. `memory` is a file that all
 /// endpoints of a driver share. Must be called within a tokio runtime.

@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Value;
 use tonic::Code;
 
+use crate::api_row;
+
 /// A seeded defect.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +24,9 @@ pub struct Defect {
     /// Words that the message of one of them contains.
     #[serde(default)]
     pub message: String,
+    /// The bug of Kubernetes, or of a sidecar, that it is like.
+    #[serde(default)]
+    pub bug: Option<String>,
     /// Whether the cases warn, since the specification permits what the defect does.
     #[serde(default)]
     pub warns: bool,
@@ -43,6 +48,9 @@ pub struct Defect {
     /// When it occurs, and what it does; nothing if it is a defect of the built-in driver, by `driver_args`.
     #[serde(default)]
     pub rules: Vec<Rule>,
+    /// What it does to requests to the embedded API server.
+    #[serde(default)]
+    pub api: Vec<api_row::Rule>,
 }
 
 impl Defect {
@@ -310,7 +318,8 @@ pub enum Moment {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Change {
-    /// Fields and their new values: plain ones, or `{times: 0.5}`, `{plus: 1}`, `{append: text}`, `{request: path}` or
+    /// Fields and their new values: plain ones, or `{times: 0.5}`, `{plus: 1}`, `{append: text}`,
+    /// `{replace: [text, other]}`, `{request: path}` or
     /// `{first: path}` (of the first call for this object).
     pub set: BTreeMap<String, Value>,
     /// Fields that are removed.
@@ -523,14 +532,14 @@ fn code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
     named(&text).ok_or_else(|| D::Error::custom(not_a_code(&text)))
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(crate) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     let number = |unit: &str| text.strip_suffix(unit)?.parse::<u64>().ok();
     let duration = number("ms").map(Duration::from_millis).or_else(|| number("s").map(Duration::from_secs));
     duration.ok_or_else(|| D::Error::custom(format!("{text:?} is no duration: use 200ms or 2s")))
 }
 
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Written {

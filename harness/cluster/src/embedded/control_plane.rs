@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use claimcheck_apiserver::{self as apiserver, kubeconfig};
@@ -48,6 +49,8 @@ pub(super) struct Options<'a> {
     pub logs: &'a Path,
     /// The service accounts of stock programs, which the upstream one audits.
     pub audited: &'a [String],
+    /// What seeds defects of components at the embedded one.
+    pub interference: Option<Arc<dyn apiserver::Interference>>,
 }
 
 /// The API server cannot be started.
@@ -91,6 +94,7 @@ impl ControlPlane {
                 let config = apiserver::Config {
                     listen: options.listen,
                     audit_log: Some(options.audit_log),
+                    interference: options.interference,
                     ..apiserver::Config::default()
                 };
                 let server = Box::new(apiserver::start(config).await?);

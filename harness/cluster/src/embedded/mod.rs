@@ -81,6 +81,8 @@ pub(crate) struct Embedded {
     driver_controller: Option<Supervised>,
     faults: FaultControl,
     call_faults: Mutex<CallFaults>,
+    /// The timeout for a step of a case, if given.
+    step_timeout: Option<Duration>,
     api_faults_active: AtomicBool,
     common: Common,
     additional_drivers: Mutex<BTreeMap<&'static str, RunningDriver>>,
@@ -173,7 +175,10 @@ impl Embedded {
 #[async_trait]
 impl Backend for Embedded {
     fn properties(&self) -> Properties {
-        Properties::embedded(self.control_plane.controllers_are_stock(), self.sidecars.replace_controllers())
+        let (stock, sidecars) =
+            (self.control_plane.controllers_are_stock(), self.sidecars.replace_controllers());
+        let usual = Properties::embedded(stock, sidecars);
+        Properties { step_timeout: self.step_timeout.unwrap_or(usual.step_timeout), ..usual }
     }
 
     fn outlives_run(&self) -> bool {

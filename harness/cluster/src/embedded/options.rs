@@ -1,7 +1,8 @@
 //! The options of an embedded cluster.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use claimcheck_apiserver::Interference;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use serde_json::json;
 
@@ -31,6 +32,10 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// The instrumentation of components.
     pub instrumentation: Instrumentation,
+    /// The timeout for a step of a case; that of the kind of cluster if absent.
+    pub step_timeout: Option<Duration>,
+    /// What seeds defects of components at the embedded API server, if any.
+    pub interference: Option<Arc<dyn Interference>>,
 }
 
 impl Options {

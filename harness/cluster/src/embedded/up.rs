@@ -84,6 +84,7 @@ impl Cluster {
             audit_log: options.logs.join("api.ndjson"),
             logs: &options.logs,
             audited: &audited,
+            interference: options.interference.clone(),
         })
         .await?;
         let api_server = ApiServer { url: control_plane.url(), ready: Stamp::now() };
@@ -172,6 +173,7 @@ impl Cluster {
             driver_controller,
             faults,
             call_faults: Mutex::default(),
+            step_timeout: options.step_timeout,
             api_faults_active: AtomicBool::new(false),
             common,
             additional_drivers: Mutex::default(),

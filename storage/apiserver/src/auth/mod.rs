@@ -42,7 +42,7 @@ use crate::tokens::ISSUER;
 
 /// The users and permissions of a server.
 pub struct Auth {
-    admin: Arc<User>,
+    pub admin: Arc<User>,
     anonymous: Arc<User>,
     tokens: Tokens,
     rbac: Rbac,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::update::{Change, WriteOutcome, warn, write};
 use super::{Call, Warnings, evict, metadata, ownership, token};
 use crate::admission::{self, addresses};
+use crate::interference::Fate;
 use crate::request::ObjectPath;
 use crate::resources::{Generation, Resource, Storage, Write};
 use crate::response::Answer;
@@ -43,8 +44,12 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         if let (false, Some(base)) = (given, &base) {
             object["metadata"]["name"] = names::generate(base).into();
         }
-        let prepared = prepare(call, object.clone(), None)?;
+        let mut prepared = prepare(call, object.clone(), None)?;
+        let fate = call.interfere("create", &Value::Null, &mut prepared);
         let name = prepared["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if fate == Fate::Lost {
+            return Ok(WriteOutcome::DryRun(prepared).answer(call, StatusCode::CREATED));
+        }
         match enter(call, &name, prepared) {
             Ok(written) => return Ok(written.answer(call, StatusCode::CREATED)),
             Err(CreateError::Exists) if is_preinstalled(call, &name) => {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::create::check_namespace;
 use super::{Call, apply, create, metadata, ownership};
 use crate::admission::{self, addresses};
+use crate::interference::Fate;
 use crate::resources::{Generation, Storage, Write, validate_ephemeral_containers};
 use crate::response::Answer;
 use crate::status::{Result, Status};
@@ -112,6 +113,9 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
         let write = if after { " after mutating admission happens" } else { "" };
         call.warnings.add(metadata::remove_duplicate_owners(&mut new["metadata"], write));
         settle(call, &old, &mut new)?;
+        if call.interfere("update", &old.value, &mut new) == Fate::Lost {
+            return Ok(WriteOutcome::DryRun(old.value.clone()));
+        }
         if !applied {
             ownership::update(call, &old.value, &mut new);
         }

@@ -137,7 +137,8 @@ async fn static_retain(t: Arc<Fixture>) -> Result<()> {
     let pointed =
         released.spec.and_then(|spec| spec.claim_ref).context("the Released volume has no claimRef")?;
     ensure!(pointed.uid.as_ref() == Some(&claim.uid), "claimRef is {pointed:?}");
-    Ok(())
+    // It is kept, and not deleted only later than its claim.
+    t.released_volume_remains(&volume).await
 }
 
 async fn recycle(t: Arc<Fixture>) -> Result<()> {

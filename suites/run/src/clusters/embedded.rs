@@ -67,8 +67,10 @@ struct Driver {
     pub pod_images: Vec<String>,
     /// How long it may take to start.
     pub start_timeout: Option<Duration>,
-    /// The defect of a proxy before it.
+    /// The defect of a proxy before it, or at the API server.
     pub sabotage: Option<String>,
+    /// How long a step of a case may take.
+    pub step_timeout: Option<Duration>,
 }
 
 impl Driver {
@@ -97,9 +99,10 @@ impl Driver {
     /// # Errors
     /// The run folder cannot be written.
     fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
+        let of_calls = self.sabotage.as_deref().filter(|defect| claimcheck_saboteur::is_of_calls(defect));
         Ok(Options {
             nodes,
-            vendor: self.vendor.clone().sabotaged(self.sabotage.as_deref()),
+            vendor: self.vendor.clone().sabotaged(of_calls),
             policy: self.policy(),
             pod_images: self.pod_images.clone(),
             start_timeout: self.start_timeout.unwrap_or(START_TIMEOUT),
@@ -108,6 +111,8 @@ impl Driver {
             listen,
             kubeconfig: folder.kubeconfig(),
             instrumentation: Instrumentation::default(),
+            step_timeout: self.step_timeout,
+            interference: self.sabotage.as_deref().map_or(Ok(None), claimcheck_saboteur::interference)?,
         })
     }
 }
@@ -153,6 +158,7 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
             pod_images: options.pod_images,
             start_timeout: options.start_timeout,
             sabotage: options.sabotage,
+            step_timeout: options.step_timeout,
             ..Driver::default()
         });
     };
@@ -187,6 +193,7 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
         pod_images: options.pod_images,
         start_timeout: options.start_timeout,
         sabotage: options.sabotage,
+        step_timeout: options.step_timeout,
     })
 }
 
