@@ -10,6 +10,7 @@
 //! Defects are data: [`row`] describes them, `plan` decides whether a rule applies, `proxy` does what it says.
 
 mod defects;
+mod family;
 mod fields;
 mod memory;
 mod message;

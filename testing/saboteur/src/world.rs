@@ -225,6 +225,8 @@ impl World {
             "NodeStageVolume" => drop(object.staged.insert(field("staging_target_path"))),
             "NodeUnstageVolume" => drop(object.staged.remove(&field("staging_target_path"))),
             "NodePublishVolume" => {
+                let again = object.states.contains(&State::Used) && object.published.is_empty();
+                object.states.extend(again.then_some(State::Reused));
                 object.published.insert(field("target_path"));
                 object.states.insert(State::Used);
             }
@@ -279,6 +281,7 @@ impl World {
             State::Attached => !object.attached.is_empty(),
             State::Staged => !object.staged.is_empty(),
             State::Published => !object.published.is_empty(),
+            State::Shared => object.published.len() > 1,
             _ => object.states.contains(&state),
         }
     }
