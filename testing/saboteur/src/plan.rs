@@ -46,6 +46,7 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
         && is(when.repeated, world.repeated(&call.method, &call.key))
         && is(when.racing, call.racing)
         && when.cancelled.as_ref().is_none_or(|method| call.cancelled.contains(method))
+        && when.after.as_ref().is_none_or(|method| world.called_before(method))
         && is(when.restarted, world.restarted(&call.endpoint))
         && when.named.as_ref().is_none_or(|predicate| {
             let name = world.object(id).map_or(Value::Null, |object| object.name.as_str().into());

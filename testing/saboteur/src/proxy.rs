@@ -754,4 +754,24 @@ mod tests {
         let quoted = (Code::NotFound, "\"/t\"".to_owned());
         assert_eq!(answer(json!([{"quote": "target_path"}])).await, Err(quoted));
     }
+
+    #[tokio::test]
+    async fn a_call_is_told_that_an_earlier_one_was_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = json!([
+            {"on": "NodeUnpublishVolume", "then": [{"delay": "300ms"}]},
+            {"on": "NodeUnpublishVolume", "when": {"cancelled": "NodeUnpublishVolume"}, "then": [{"refuse": "ABORTED"}]},
+        ]);
+        let mut client = client(folder.path(), rules);
+        let mut code = async |id: &str, patience: u64| {
+            let request = NodeUnpublishVolumeRequest { volume_id: id.into(), target_path: "/t".into() };
+            let call = client.node_unpublish_volume(request);
+            let answer = tokio::time::timeout(std::time::Duration::from_millis(patience), call).await;
+            answer.ok().map(|answer| answer.unwrap_err().code())
+        };
+        assert_eq!(code("v", 10_000).await, Some(Code::NotFound));
+        assert_eq!(code("v", 150).await, None);
+        assert_eq!(code("v", 10_000).await, Some(Code::Aborted));
+        assert_eq!(code("w", 10_000).await, Some(Code::NotFound));
+    }
 }

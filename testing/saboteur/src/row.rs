@@ -123,6 +123,8 @@ pub struct When {
     pub racing: Option<bool>,
     /// A method of which a call about the same thing was cancelled before its answer.
     pub cancelled: Option<String>,
+    /// A method that was called before, with success.
+    pub after: Option<String>,
     /// Whether the driver was started again before.
     pub restarted: Option<bool>,
     /// The name with which the object was created.

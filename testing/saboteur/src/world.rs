@@ -291,6 +291,11 @@ impl World {
         self.done.contains(&(method.to_owned(), key.to_owned()))
     }
 
+    /// Whether a method was called with success.
+    pub fn called_before(&self, method: &str) -> bool {
+        self.firsts.keys().any(|(called, _)| called == method)
+    }
+
     /// The first call of this kind.
     pub fn first(&self, method: &str, key: &str) -> Option<&First> {
         self.firsts.get(&(method.to_owned(), key.to_owned()))
