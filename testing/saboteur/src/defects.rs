@@ -114,8 +114,8 @@ mod tests {
             assert_eq!(defect.rules.is_empty(), is_inside, "{}: either rules or --defect", defect.name);
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
-                let unknown: Vec<&String> =
-                    rule.on.iter().filter(|method| !methods.contains(*method)).collect();
+                let named = rule.on.iter().chain(&rule.when.after).chain(&rule.when.cancelled);
+                let unknown: Vec<&String> = named.filter(|method| !methods.contains(*method)).collect();
                 assert!(unknown.is_empty(), "{}: there are no methods {unknown:?}", defect.name);
             }
         }

@@ -756,7 +756,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_is_told_that_an_earlier_one_was_cancelled() {
+    async fn a_rule_may_require_that_an_earlier_call_was_cancelled() {
         let folder = tempfile::tempdir().unwrap();
         let rules = json!([
             {"on": "NodeUnpublishVolume", "then": [{"delay": "300ms"}]},

@@ -398,6 +398,21 @@ mod tests {
     }
 
     #[test]
+    fn publications_are_counted_by_path_and_time() {
+        let at = |method: &'static str, path: &str| {
+            (method, json!({"volume_id": "v", "target_path": path}), json!({}))
+        };
+        let (publish, unpublish) = ("NodePublishVolume", "NodeUnpublishVolume");
+        let mut calls = vec![create("a", "v"), at(publish, "/one"), at(publish, "/two")];
+        let both = world(&calls);
+        assert!(both.is("v", State::Shared) && !both.is("v", State::Reused));
+        calls.extend([at(unpublish, "/one"), at(unpublish, "/two"), at(publish, "/one")]);
+        let again = world(&calls);
+        assert!(again.is("v", State::Reused) && !again.is("v", State::Shared));
+        assert!(again.called_before(unpublish) && !again.called_before("NodeStageVolume"));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_snapshot_is_wrong_with_its_copies() {
         let snapshot = json!({"name": "s", "source_volume_id": "v"});
         let mut world = world(&[
