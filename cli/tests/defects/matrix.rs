@@ -132,7 +132,7 @@ fn failures_with_one_cause_are_one_finding() {
         finding("c", As::Failure, "MUST list"),
         finding("d", As::CaseWarning, "d"),
     ];
-    let trial = |found| Trial { defect: all().unwrap().remove(0), found, skipped: Vec::new(), missed: None };
+    let trial = |found| Trial { defect: all().unwrap().remove(0), found, missed: None };
     let trials = [trial(found), trial(vec![finding("d", As::CaseWarning, "d")])];
     assert_eq!((trials[0].failures(), trials[0].causes()), (3, 2));
     assert_eq!(
