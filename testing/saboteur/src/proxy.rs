@@ -771,6 +771,8 @@ mod tests {
         };
         assert_eq!(code("v", 10_000).await, Some(Code::NotFound));
         assert_eq!(code("v", 150).await, None);
+        // The proxy notes it when it is next scheduled.
+        sleep(std::time::Duration::from_millis(300)).await;
         assert_eq!(code("v", 10_000).await, Some(Code::Aborted));
         assert_eq!(code("w", 10_000).await, Some(Code::NotFound));
     }
