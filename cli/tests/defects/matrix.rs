@@ -88,8 +88,9 @@ pub(crate) fn is_requested() -> bool {
     env::var_os(WRITE).is_some()
 }
 
-/// Writes the page.
+/// Writes the page. Rows that were not run remain as they are.
 pub(crate) fn write(trials: &[Trial]) {
+    let before = fs::read_to_string(PAGE).unwrap_or_default();
     let mut page = String::from(
         "# Defects and the cases that find them\n\n\
          A proxy with one of these defects stands before a driver: `claimcheck csi --driver .. --sabotage NAME`, or\n\
@@ -101,10 +102,18 @@ pub(crate) fn write(trials: &[Trial]) {
          | defect | effect | found by | message |\n\
          |---|---|---|---|\n",
     );
-    for trial in trials {
-        writeln!(page, "{} {} |", fixed(&trial.defect), cell(&message(trial))).unwrap();
+    let defects = all().unwrap();
+    for defect in &defects {
+        let fixed = fixed(defect);
+        match trials.iter().find(|trial| trial.defect.name == defect.name) {
+            Some(trial) => writeln!(page, "{fixed} {} |", cell(&message(trial))).unwrap(),
+            None => {
+                let line = before.lines().find(|line| line.starts_with(&fixed));
+                page.extend(line.map(|line| format!("{line}\n")));
+            }
+        }
     }
-    write!(page, "\n{} defects, all found.\n", trials.len()).unwrap();
+    write!(page, "\n{} defects, all found.\n", defects.len()).unwrap();
     fs::create_dir_all(Path::new(PAGE).parent().unwrap()).unwrap();
     fs::write(PAGE, page).unwrap();
 }

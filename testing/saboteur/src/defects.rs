@@ -4,10 +4,10 @@ use std::{env, fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::row::Defect;
+use crate::{family, row::Defect};
 
 /// The files, and what they contain.
-const FILES: [(&str, &str); 34] = [
+const FILES: [(&str, &str); 40] = [
     ("capabilities.yaml", include_str!("../defects/capabilities.yaml")),
     ("clones.yaml", include_str!("../defects/clones.yaml")),
     ("concurrency.yaml", include_str!("../defects/concurrency.yaml")),
@@ -31,6 +31,12 @@ const FILES: [(&str, &str); 34] = [
     ("robustness.yaml", include_str!("../defects/robustness.yaml")),
     ("snapshots.yaml", include_str!("../defects/snapshots.yaml")),
     ("upkeep.yaml", include_str!("../defects/upkeep.yaml")),
+    ("required_fields.yaml", include_str!("../defects/required_fields.yaml")),
+    ("missing_objects.yaml", include_str!("../defects/missing_objects.yaml")),
+    ("repeated_calls.yaml", include_str!("../defects/repeated_calls.yaml")),
+    ("concurrent_calls.yaml", include_str!("../defects/concurrent_calls.yaml")),
+    ("answers.yaml", include_str!("../defects/answers.yaml")),
+    ("refusals.yaml", include_str!("../defects/refusals.yaml")),
     ("cluster.yaml", include_str!("../defects/cluster.yaml")),
     ("cluster_attachment.yaml", include_str!("../defects/cluster_attachment.yaml")),
     ("cluster_binding.yaml", include_str!("../defects/cluster_binding.yaml")),
@@ -64,9 +70,15 @@ pub fn all() -> Result<Vec<Defect>> {
         let rows: Vec<serde_json::Value> =
             serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/defects/{file}"))?;
         for row in rows {
-            let name = row["name"].as_str().unwrap_or("a row without a name").to_owned();
-            let defect = serde_json::from_value(row);
-            defects.push(defect.with_context(|| format!("testing/saboteur/defects/{file}, {name}"))?);
+            let of = |row: &serde_json::Value| {
+                let name = row["name"].as_str().unwrap_or("a row without a name");
+                format!("testing/saboteur/defects/{file}, {name}")
+            };
+            let family = of(&row);
+            for row in family::members(row).context(family)? {
+                let name = of(&row);
+                defects.push(serde_json::from_value(row).context(name)?);
+            }
         }
     }
     Ok(defects)
@@ -133,8 +145,8 @@ mod tests {
             );
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
-                let unknown: Vec<&String> =
-                    rule.on.iter().filter(|method| !methods.contains(*method)).collect();
+                let named = rule.on.iter().chain(&rule.when.after).chain(&rule.when.cancelled);
+                let unknown: Vec<&String> = named.filter(|method| !methods.contains(*method)).collect();
                 assert!(unknown.is_empty(), "{}: there are no methods {unknown:?}", defect.name);
             }
         }

@@ -164,6 +164,9 @@ fn new_value(old: &Value, value: &Value, around: Around<'_>) -> Value {
             let word = |nth: usize| operand[nth].as_str().unwrap_or_default();
             json!(old.as_str().unwrap_or_default().replace(word(0), word(1)))
         }
+        "fill" => {
+            json!("x".repeat(operand.as_u64().and_then(|it| usize::try_from(it).ok()).unwrap_or_default()))
+        }
         "request" => one(around.request, operand),
         "first" => around.first.map_or(Value::Null, |first| one(first, operand)),
         _ => value.clone(),
@@ -186,7 +189,8 @@ pub(crate) fn satisfies(request: &Value, path: &str, predicate: &Predicate, firs
             let null = Value::Null;
             let value = found.first().copied().unwrap_or(&null);
             let before = first.map(|first| at(first, path).first().copied().unwrap_or(&null));
-            is_like(value, like, before)
+            let same = like.same_as.as_ref().is_none_or(|other| at(request, other).contains(&value));
+            same && is_like(value, like, before)
         }
     }
 }
@@ -247,6 +251,7 @@ mod tests {
                 json!({"e": [{"v": {"id": "x2"}}, {"v": {"id": "y2"}}]}),
             ),
             (json!({}), json!({"set": {"of": {"request": "name"}}}), json!({"of": "a"})),
+            (json!({}), json!({"set": {"of": {"fill": 3}}}), json!({"of": "xxx"})),
             (json!({"a": 1}), json!({"set": {"b.c": {"first": "none"}}}), json!({"a": 1, "b": {}})),
         ];
         for (before, row, after) in table {
@@ -266,6 +271,7 @@ mod tests {
             ("name", json!({"ends_with": "-a1"})),
             ("readonly", json!(true)),
             ("readonly", json!({"differs": true})),
+            ("name", json!({"same_as": "name"})),
             ("range.required_bytes", json!({"more": 6, "less": 8, "differs": false})),
             ("source.a", json!("present")),
             ("source.b", json!("absent")),
@@ -274,6 +280,7 @@ mod tests {
         let no = [
             ("name", json!({"starts_with": "x"})),
             ("readonly", json!(false)),
+            ("name", json!({"same_as": "source"})),
             ("source.a", json!("absent")),
             ("range.required_bytes", json!({"more": 7})),
         ];

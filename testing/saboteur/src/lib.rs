@@ -12,6 +12,7 @@
 mod api;
 pub mod api_row;
 mod defects;
+mod family;
 mod fields;
 mod memory;
 mod message;

@@ -203,6 +203,8 @@ pub(crate) fn leave(path: &Path, what: &Leave, empty: &Path) -> io::Result<()> {
     match what {
         Leave::Directory => fs::create_dir_all(path),
         Leave::File => File::create(path).map(drop),
+        Leave::Nothing if path.is_dir() => fs::remove_dir(path),
+        Leave::Nothing => fs::remove_file(path),
         Leave::Descriptor => File::open("/").map(std::mem::forget),
         Leave::At(path) => {
             let path = Path::new(path);

@@ -20,6 +20,8 @@ pub(crate) struct Call {
     pub object: Option<String>,
     /// Whether another call for this object is in progress.
     pub racing: bool,
+    /// The methods of which a call about the same thing was cancelled.
+    pub cancelled: Vec<String>,
     /// The endpoint at which it arrived.
     pub endpoint: String,
 }
@@ -27,7 +29,7 @@ pub(crate) struct Call {
 impl Call {
     pub fn new(method: String, request: Value, endpoint: String, world: &World) -> Self {
         let (key, object) = (key(&method, &request), world.object_of(&method, &request));
-        Self { method, request, key, object, racing: false, endpoint }
+        Self { method, request, key, object, racing: false, cancelled: Vec::new(), endpoint }
     }
 }
 
@@ -43,6 +45,8 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
         && when.request.iter().all(|(path, predicate)| satisfies(&call.request, path, predicate, first))
         && is(when.repeated, world.repeated(&call.method, &call.key))
         && is(when.racing, call.racing)
+        && when.cancelled.as_ref().is_none_or(|method| call.cancelled.contains(method))
+        && when.after.as_ref().is_none_or(|method| world.called_before(method))
         && is(when.restarted, world.restarted(&call.endpoint))
         && when.named.as_ref().is_none_or(|predicate| {
             let name = world.object(id).map_or(Value::Null, |object| object.name.as_str().into());

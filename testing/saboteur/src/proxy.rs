@@ -3,7 +3,7 @@
 //! Calls to which no rule applies pass as they are. Successful calls are remembered.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     io,
     path::{Path, PathBuf},
@@ -61,12 +61,20 @@ pub(crate) struct Proxy {
     messages: Messages,
     /// The number of calls in progress, by their objects.
     in_progress: Mutex<BTreeMap<String, usize>>,
+    /// The keys and methods of calls that were cancelled.
+    cancelled: Mutex<BTreeSet<(String, String)>>,
     /// How often each rule matched.
     matches: Mutex<BTreeMap<usize, u64>>,
 }
 
-/// Counts a call as in progress.
-struct InProgress<'a>(&'a Proxy, String);
+/// Counts a call as in progress, and notes that it was cancelled unless it is answered.
+struct InProgress<'a> {
+    proxy: &'a Proxy,
+    object: String,
+    /// The key and the method of the call.
+    call: (String, String),
+    answered: bool,
+}
 
 /// What the driver answered, or what is answered for it.
 struct Answer {
@@ -76,16 +84,18 @@ struct Answer {
     /// The answer as it came, unless it is changed.
     raw: Option<Response<Body>>,
     error: String,
+    /// The details of an error.
+    details: &'static [u8],
 }
 
 impl Answer {
     fn ok(message: Value) -> Self {
-        Self { code: Code::Ok, messages: vec![message], raw: None, error: String::new() }
+        Self { code: Code::Ok, messages: vec![message], raw: None, error: String::new(), details: &[] }
     }
 
     fn error(code: Code) -> Self {
         let error = "an answer of the saboteur".to_owned();
-        Self { code, messages: Vec::new(), raw: None, error }
+        Self { code, messages: Vec::new(), raw: None, error, details: &[] }
     }
 }
 
@@ -113,6 +123,7 @@ impl Proxy {
             control,
             messages: Messages::csi()?,
             in_progress: Mutex::default(),
+            cancelled: Mutex::default(),
             matches: Mutex::default(),
         })
     }
@@ -139,7 +150,7 @@ impl Proxy {
     ) -> Result<Response<Body>> {
         let endpoint = self.endpoint.clone();
         let mut call = self.memory.look(|world| Call::new(method.name.clone(), message, endpoint, world))?;
-        let _in_progress = self.enter(&mut call);
+        let mut in_progress = self.enter(&mut call);
         let (rules, first, was_published) = self.memory.look(|world| {
             let rules = self.defect.rules.iter().enumerate().filter(|(_, rule)| applies(rule, &call, world));
             let rules: Vec<usize> = rules.map(|(nth, _)| nth).collect();
@@ -186,6 +197,7 @@ impl Proxy {
         if code == Code::Ok && call.method == "NodePublishVolume" && !was_published {
             self.show(&call)?;
         }
+        in_progress.answered = true;
         Self::response(answer, method)
     }
 
@@ -295,6 +307,9 @@ impl Proxy {
                 }
                 Action::Message(error) => {
                     *answer = Answer { error: error.clone(), ..Answer::error(answer.code) }
+                }
+                Action::Details(true) => {
+                    *answer = Answer { details: b"details", ..Answer::error(answer.code) }
                 }
                 Action::AnswerCode(Code::Ok) => *answer = Answer::ok(Value::Object(serde_json::Map::new())),
                 Action::AnswerCode(code) => *answer = Answer::error(*code),
@@ -462,7 +477,11 @@ impl Proxy {
         let count = in_progress.entry(object.clone()).or_default();
         call.racing = *count > 0;
         *count += 1;
-        InProgress(self, object)
+        let cancelled = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        call.cancelled =
+            cancelled.iter().filter(|(key, _)| *key == call.key).map(|(_, method)| method.clone()).collect();
+        let key = (call.key.clone(), call.method.clone());
+        InProgress { proxy: self, object, call: key, answered: false }
     }
 
     async fn forward(&self, head: &Parts, body: Bytes) -> Result<Response<Body>> {
@@ -497,7 +516,7 @@ impl Proxy {
         };
         let body = Full::new(bytes).with_trailers(async move { Some(Ok::<HeaderMap, Infallible>(trailers)) });
         let raw = Response::from_parts(head, Body::new(body));
-        Ok(Answer { code, messages, raw: Some(raw), error: String::new() })
+        Ok(Answer { code, messages, raw: Some(raw), error: String::new(), details: &[] })
     }
 
     fn response(answer: Answer, method: &Method) -> Result<Response<Body>> {
@@ -505,7 +524,8 @@ impl Proxy {
             return Ok(raw);
         }
         if answer.code != Code::Ok {
-            return Ok(Status::new(answer.code, answer.error).into_http());
+            let details = Bytes::from_static(answer.details);
+            return Ok(Status::with_details(answer.code, answer.error, details).into_http());
         }
         let mut bytes = Vec::new();
         for message in &answer.messages {
@@ -526,9 +546,13 @@ impl Proxy {
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        let mut in_progress = self.0.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = in_progress.get_mut(&self.1) {
+        let mut in_progress = self.proxy.in_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = in_progress.get_mut(&self.object) {
             *count -= 1;
+        }
+        if !self.answered {
+            let mut cancelled = self.proxy.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+            cancelled.insert(std::mem::take(&mut self.call));
         }
     }
 }
@@ -729,5 +753,27 @@ mod tests {
         assert_eq!(answer(json!([{"message": ""}])).await, Err((Code::NotFound, String::new())));
         let quoted = (Code::NotFound, "\"/t\"".to_owned());
         assert_eq!(answer(json!([{"quote": "target_path"}])).await, Err(quoted));
+    }
+
+    #[tokio::test]
+    async fn a_rule_may_require_that_an_earlier_call_was_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = json!([
+            {"on": "NodeUnpublishVolume", "then": [{"delay": "300ms"}]},
+            {"on": "NodeUnpublishVolume", "when": {"cancelled": "NodeUnpublishVolume"}, "then": [{"refuse": "ABORTED"}]},
+        ]);
+        let mut client = client(folder.path(), rules);
+        let mut code = async |id: &str, patience: u64| {
+            let request = NodeUnpublishVolumeRequest { volume_id: id.into(), target_path: "/t".into() };
+            let call = client.node_unpublish_volume(request);
+            let answer = tokio::time::timeout(std::time::Duration::from_millis(patience), call).await;
+            answer.ok().map(|answer| answer.unwrap_err().code())
+        };
+        assert_eq!(code("v", 10_000).await, Some(Code::NotFound));
+        assert_eq!(code("v", 150).await, None);
+        // The proxy notes it when it is next scheduled.
+        sleep(std::time::Duration::from_millis(300)).await;
+        assert_eq!(code("v", 10_000).await, Some(Code::Aborted));
+        assert_eq!(code("w", 10_000).await, Some(Code::NotFound));
     }
 }

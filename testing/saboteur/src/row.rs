@@ -2,6 +2,8 @@
 //!
 //! A rule is a sentence: *on* a method, *when* conditions hold, *then* actions, in their order. Paths of fields are
 //! those of csi.proto, with dots: `volume_capability.access_mode.mode`. `*` stands for all entries of a list.
+//!
+//! A row with `each` is a family: see `family.rs`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -33,6 +35,10 @@ pub struct Defect {
     /// Whether it occurs only if calls overlap in time, so that a run on a busy machine may not have it.
     #[serde(default)]
     pub races: bool,
+    /// Whether many cases fail by nature, since they all make the call that fails: the average number of findings per
+    /// defect does not count it.
+    #[serde(default)]
+    pub broad: bool,
     /// The suite of these cases.
     #[serde(default)]
     pub suite: Suite,
@@ -123,6 +129,10 @@ pub struct When {
     pub call: Option<Number>,
     /// Whether another call for the same object is in progress.
     pub racing: Option<bool>,
+    /// A method of which a call about the same thing was cancelled before its answer.
+    pub cancelled: Option<String>,
+    /// A method that was called before, with success.
+    pub after: Option<String>,
     /// Whether the driver was started again before.
     pub restarted: Option<bool>,
     /// The name with which the object was created.
@@ -160,8 +170,12 @@ pub enum State {
     Staged,
     /// It is published.
     Published,
+    /// It is published at several paths.
+    Shared,
     /// It was published at some time.
     Used,
+    /// It was published again after it had been withdrawn.
+    Reused,
     /// It was created from a snapshot.
     Restored,
     /// It was created from a volume.
@@ -224,6 +238,8 @@ pub struct Like {
     pub one_of: Option<Vec<Value>>,
     /// The value is another than this.
     pub is_not: Option<Value>,
+    /// The value is that of this field.
+    pub same_as: Option<String>,
 }
 
 /// What a defect does.
@@ -264,6 +280,8 @@ pub enum Action {
     Stop(bool),
     /// An error gets this message; its code remains.
     Message(String),
+    /// An error gets details, in addition to its message.
+    Details(bool),
     /// Another method is called afterwards.
     Call(Further),
     /// The owner and mode of what is at the path of the call are changed.
@@ -319,8 +337,8 @@ pub enum Moment {
 #[serde(deny_unknown_fields, default)]
 pub struct Change {
     /// Fields and their new values: plain ones, or `{times: 0.5}`, `{plus: 1}`, `{append: text}`,
-    /// `{replace: [text, other]}`, `{request: path}` or
-    /// `{first: path}` (of the first call for this object).
+    /// `{replace: [text, other]}`, `{fill: 200}` (a text of so many letters), `{request: path}` or `{first: path}` (of the
+    /// first call for this object).
     pub set: BTreeMap<String, Value>,
     /// Fields that are removed.
     pub drop: Vec<String>,
@@ -436,6 +454,8 @@ pub enum Leave {
     Directory,
     /// An empty file at the path of the call.
     File,
+    /// Nothing: the empty directory or the file at the path of the call is removed.
+    Nothing,
     /// A file at this path; a path of a field in braces is replaced by that field of the request.
     At(String),
 }

@@ -225,6 +225,8 @@ impl World {
             "NodeStageVolume" => drop(object.staged.insert(field("staging_target_path"))),
             "NodeUnstageVolume" => drop(object.staged.remove(&field("staging_target_path"))),
             "NodePublishVolume" => {
+                let again = object.states.contains(&State::Used) && object.published.is_empty();
+                object.states.extend(again.then_some(State::Reused));
                 object.published.insert(field("target_path"));
                 object.states.insert(State::Used);
             }
@@ -279,6 +281,7 @@ impl World {
             State::Attached => !object.attached.is_empty(),
             State::Staged => !object.staged.is_empty(),
             State::Published => !object.published.is_empty(),
+            State::Shared => object.published.len() > 1,
             _ => object.states.contains(&state),
         }
     }
@@ -286,6 +289,11 @@ impl World {
     /// Whether this very thing was done, and not undone since.
     pub fn repeated(&self, method: &str, key: &str) -> bool {
         self.done.contains(&(method.to_owned(), key.to_owned()))
+    }
+
+    /// Whether a method was called with success.
+    pub fn called_before(&self, method: &str) -> bool {
+        self.firsts.keys().any(|(called, _)| called == method)
     }
 
     /// The first call of this kind.
@@ -387,6 +395,21 @@ mod tests {
         assert!(!repeated(&[made.clone(), stage.clone(), unstage.clone()], &stage));
         assert!(repeated(&[made.clone(), stage, unstage.clone()], &unstage));
         assert!(repeated(&[made, delete.clone()], &delete));
+    }
+
+    #[test]
+    fn publications_are_counted_by_path_and_time() {
+        let at = |method: &'static str, path: &str| {
+            (method, json!({"volume_id": "v", "target_path": path}), json!({}))
+        };
+        let (publish, unpublish) = ("NodePublishVolume", "NodeUnpublishVolume");
+        let mut calls = vec![create("a", "v"), at(publish, "/one"), at(publish, "/two")];
+        let both = world(&calls);
+        assert!(both.is("v", State::Shared) && !both.is("v", State::Reused));
+        calls.extend([at(unpublish, "/one"), at(unpublish, "/two"), at(publish, "/one")]);
+        let again = world(&calls);
+        assert!(again.is("v", State::Reused) && !again.is("v", State::Shared));
+        assert!(again.called_before(unpublish) && !again.called_before("NodeStageVolume"));
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! final state must be one that sequential calls could produce.
 
 use anyhow::{Result, bail, ensure};
-use claimcheck_csi::{Code, Status, v1::Volume};
+use claimcheck_csi::{
+    Code, Status,
+    v1::{ListSnapshotsRequest, Volume},
+};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CLONE, CLONES, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, LIST,
-    MODIFY, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES, SNAPSHOT,
-    SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
+    LIST_SNAPSHOTS, MODIFY, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES,
+    SNAPSHOT, SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES,
+    case,
     controller_delete::{must_be_deleted, with_text},
-    controller_list,
+    controller_list, snapshots,
 };
 use crate::{
     alone::Alone,
@@ -20,6 +24,7 @@ use crate::{
     fixture::{Fixture, Step, VolumeOnNode, from_snapshot, from_volume},
     need::Need,
     spec,
+    verdict::Breaks,
 };
 
 /// The number of concurrent calls.
@@ -526,7 +531,7 @@ async fn expand_delete(f: &Fixture) -> Result<()> {
 }
 
 async fn node_expand(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
+    let placed = if f.writes() { f.up_with(TEXT).await? } else { f.up().await? };
     f.grow(placed.id()).await?;
     raced(
         f,
@@ -534,6 +539,10 @@ async fn node_expand(f: &Fixture) -> Result<()> {
         at_once(CROWD, || f.node_expand_volume(f.node_expand_request(&placed))).await,
         &[],
     )?;
+    if f.writes() {
+        let kept = f.must_hold_throughout(&placed, TEXT, "after concurrent NodeExpandVolume calls").await;
+        kept.map_err(|error| f.unless_data_fails(error))?;
+    }
     Ok(())
 }
 
@@ -558,7 +567,19 @@ async fn snapshot(f: &Fixture) -> Result<()> {
     let request = f.snapshot_request(&f.volume().await?.volume_id);
     let taken = raced(f, "CreateSnapshot", at_once(CROWD, || f.create_snapshot(request.clone())).await, &[])?;
     let ids = taken.into_iter().map(|taken| taken.snapshot.unwrap_or_default().snapshot_id);
-    same("the snapshot_ids from concurrent CreateSnapshot calls with one name", ids)?;
+    let id = same("the snapshot_ids from concurrent CreateSnapshot calls with one name", ids)?;
+    if f.has(LIST_SNAPSHOTS) {
+        // The volume is that of this case alone.
+        let of_volume =
+            ListSnapshotsRequest { source_volume_id: request.source_volume_id, ..Default::default() };
+        let listed = snapshots::all(f, of_volume).await.breaks(spec::SNAPSHOTS)?.into_iter();
+        let leaked: Vec<String> = listed.map(|it| it.snapshot_id).filter(|listed| *listed != id).collect();
+        ensure!(
+            leaked.is_empty(),
+            "{CROWD} concurrent CreateSnapshot calls with one name created further snapshots, which no call returned: \
+             {leaked:?}"
+        );
+    }
     Ok(())
 }
 
@@ -570,7 +591,7 @@ async fn delete_snapshot(f: &Fixture) -> Result<()> {
 }
 
 /// Checks that no volume can be created from a deleted snapshot, if the driver returns an error for one that never was.
-async fn must_not_restore(f: &Fixture, snapshot: &str, what: &str) -> Result<()> {
+pub(super) async fn must_not_restore(f: &Fixture, snapshot: &str, what: &str) -> Result<()> {
     let restore = async |id: &str| f.create_volume(f.create_from(from_snapshot(id))).await;
     let made = restore(snapshot).await;
     if made.is_ok() && restore(&f.unknown_snapshot()).await.is_err() {

@@ -24,7 +24,12 @@ pub(super) async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
     let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
     let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
-    same_snapshot(&taken, &found, "GetSnapshot", spec::FETCH_CURRENT)
+    same_snapshot(&taken, &found, "GetSnapshot", spec::FETCH_CURRENT)?;
+    if taken.ready_to_use && !found.ready_to_use {
+        let late = anyhow!("CreateSnapshot returns ready_to_use, but GetSnapshot does not");
+        return Err(breaking(late, spec::FETCH_CURRENT));
+    }
+    Ok(())
 }
 
 /// Checks that a message of `call` describes the snapshot that CreateSnapshot returned first. Its size may become known
