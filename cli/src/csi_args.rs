@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "driver", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: Option<u8>,
     /// Put a proxy with a defect before the driver, to see what the cases report: see docs/defects.md
-    #[arg(long, value_name = "DEFECT", value_parser = claimcheck_saboteur::named, hide_short_help = true)]
+    #[arg(long, value_name = "DEFECT", value_parser = claimcheck_saboteur::named_for_csi, hide_short_help = true)]
     pub sabotage: Option<String>,
     /// How long the driver may take to start, for example 90s
     #[arg(long, value_name = "DURATION", default_value = READY_TIMEOUT, value_parser = positive_duration)]

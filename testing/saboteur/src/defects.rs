@@ -107,6 +107,20 @@ pub fn named(name: &str) -> Result<String, String> {
     }
 }
 
+/// The name of a defect of a driver, for command lines of `claimcheck csi`.
+///
+/// # Errors
+/// There is none of this name, or it is one of components of a cluster.
+pub fn named_for_csi(name: &str) -> Result<String, String> {
+    let name = named(name)?;
+    match defect(&name).is_ok_and(|defect| defect.rules.is_empty()) {
+        true => Err(format!(
+            "{name} is a defect of components of a cluster: use claimcheck run --sabotage {name}"
+        )),
+        false => Ok(name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, path::Path};
@@ -121,6 +135,16 @@ mod tests {
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let named = FILES.iter().map(|(file, _)| (*file).to_owned());
         assert_eq!(files.collect::<BTreeSet<_>>(), named.collect());
+    }
+
+    #[test]
+    fn a_defect_of_a_cluster_is_refused_for_a_driver_alone() {
+        assert_eq!(named_for_csi("delete-in-use"), Ok("delete-in-use".to_owned()));
+        let defects = all().unwrap();
+        let of_cluster =
+            defects.iter().find(|defect| defect.rules.is_empty() && !defect.api.is_empty()).unwrap();
+        assert!(named_for_csi(&of_cluster.name).unwrap_err().contains("claimcheck run --sabotage"));
+        assert!(named_for_csi("no-such-defect").unwrap_err().contains("docs/defects.md"));
     }
 
     #[test]

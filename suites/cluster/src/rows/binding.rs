@@ -145,9 +145,9 @@ async fn access_modes(t: Arc<Fixture>) -> Result<()> {
 
 async fn class(t: Arc<Fixture>) -> Result<()> {
     let other = json!({ "storageClassName": t.global("other") });
-    volumes(&t, &[("other", other), ("ours", size("9Gi"))]).await?;
+    volumes(&t, &[("other", other), ("matching", size("9Gi"))]).await?;
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
-    expect(&t, &claim, "ours").await
+    expect(&t, &claim, "matching").await
 }
 
 async fn selector(t: Arc<Fixture>) -> Result<()> {

@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a snapshot whose VolumeSnapshotClass is missing does not keep its source PVC",
+        "a snapshot with a missing VolumeSnapshotClass does not keep its source PVC",
         "snapshottable",
         Pattern::IMMEDIATE,
         &[Need::FixedSidecars("external-snapshotter#1305"), SNAPSHOTS],
