@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use claimcheck_cluster::{
     Api, Assets, Cluster, ClusterCapabilities, ControllerPrograms, DriverPolicy, Instrumentation, Options,
@@ -97,9 +97,15 @@ impl Driver {
     /// The options of a cluster with this driver.
     ///
     /// # Errors
-    /// The run folder cannot be written.
+    /// The run folder cannot be written, or the API server cannot have the defect.
     fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
         let of_calls = self.sabotage.as_deref().filter(|defect| claimcheck_saboteur::is_of_calls(defect));
+        let interference = self.sabotage.as_deref().map_or(Ok(None), claimcheck_saboteur::interference)?;
+        if let (Some(_), Api::Stock(_), Some(defect)) = (&interference, &api, &self.sabotage) {
+            bail!(
+                "--sabotage {defect} is a defect of components at the embedded API server: use --cluster embedded"
+            );
+        }
         Ok(Options {
             nodes,
             vendor: self.vendor.clone().sabotaged(of_calls),
@@ -112,7 +118,7 @@ impl Driver {
             kubeconfig: folder.kubeconfig(),
             instrumentation: Instrumentation::default(),
             step_timeout: self.step_timeout,
-            interference: self.sabotage.as_deref().map_or(Ok(None), claimcheck_saboteur::interference)?,
+            interference,
         })
     }
 }
