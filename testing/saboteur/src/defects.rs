@@ -100,11 +100,7 @@ pub fn defect(name: &str) -> Result<Defect> {
 /// # Errors
 /// There is none of this name.
 pub fn named(name: &str) -> Result<String, String> {
-    let defect = defect(name).map_err(|error| format!("{error:#}"))?;
-    match defect.rules.is_empty() && defect.api.is_empty() {
-        true => Err(format!("{name} is a defect inside of the built-in driver: use its flag --defect")),
-        false => Ok(defect.name),
-    }
+    proxied(name).map(|defect| defect.name)
 }
 
 /// The name of a defect of a driver, for command lines of `claimcheck csi`.
@@ -112,12 +108,20 @@ pub fn named(name: &str) -> Result<String, String> {
 /// # Errors
 /// There is none of this name, or it is one of components of a cluster.
 pub fn named_for_csi(name: &str) -> Result<String, String> {
-    let name = named(name)?;
-    match defect(&name).is_ok_and(|defect| defect.rules.is_empty()) {
-        true => Err(format!(
+    match proxied(name)? {
+        defect if defect.rules.is_empty() => Err(format!(
             "{name} is a defect of components of a cluster: use claimcheck run --sabotage {name}"
         )),
-        false => Ok(name),
+        defect => Ok(defect.name),
+    }
+}
+
+/// The defect of this name, if it lies outside of the driver.
+fn proxied(name: &str) -> Result<Defect, String> {
+    let defect = defect(name).map_err(|error| format!("{error:#}"))?;
+    match defect.rules.is_empty() && defect.api.is_empty() {
+        true => Err(format!("{name} is a defect inside of the built-in driver: use its flag --defect")),
+        false => Ok(defect),
     }
 }
 
