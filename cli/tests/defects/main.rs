@@ -262,15 +262,17 @@ fn several_at_a_time<I: Sync, T: Send>(items: &[I], test: impl Fn(&I) -> Option<
 
 /// Set by `ci/defects PART`: only rows with this in their names are run.
 const PART: &str = "CLAIMCHECK_DEFECTS_PART";
-/// Of so many rows, the test below runs one, chosen by its name.
+/// Of so many rows, the test below runs one, with the cases that it names.
 const SAMPLE: u64 = 6;
+/// Of so many rows, `ci/defects` runs one with all cases, which takes as long as thirty rows with the cases they name.
+const SAMPLE_OF_ALL_CASES: u64 = 8;
 
-/// Whether the sample has a row: the sample of a row does not depend on other rows.
-fn is_sampled(name: &str) -> bool {
+/// Whether a sample of one row in so many has this one: that depends on its name, and not on other rows.
+fn is_sampled(name: &str, one_in: u64) -> bool {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    (hash >> 32).is_multiple_of(SAMPLE)
+    (hash >> 32).is_multiple_of(one_in)
 }
 
 fn all_are_caught(trials: &[Trial]) {
@@ -279,7 +281,7 @@ fn all_are_caught(trials: &[Trial]) {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// A sample; `ci/defects` runs all rows. Those of the cluster suite take minutes, so only `ci/defects --write` runs them.
+/// A sample; `ci/defects` runs all rows. Those of the cluster suite take minutes: see `ci/defects --cluster`.
 #[test]
 fn every_defect_is_caught_in_words_that_name_its_effect() {
     let writes = matrix::is_requested();
@@ -289,7 +291,7 @@ fn every_defect_is_caught_in_words_that_name_its_effect() {
     defects.retain(|defect| {
         let is_chosen = match &part {
             Some(part) => part.split(',').any(|part| defect.name.contains(part)),
-            None => writes || is_sampled(&defect.name),
+            None => writes || is_sampled(&defect.name, SAMPLE),
         };
         is_chosen && (defect.suite == Suite::Csi || writes)
     });
@@ -303,7 +305,7 @@ fn every_defect_is_caught_in_words_that_name_its_effect() {
     });
 }
 
-/// All cases against each defect, and against no defect: this takes minutes, so only `ci/defects` runs it.
+/// All cases against no defect, and against a sample of the defects: how many findings a defect has.
 #[test]
 #[ignore = "ci/defects runs it"]
 fn the_defect_matrix() {
@@ -321,6 +323,7 @@ fn the_defect_matrix() {
         [] as [&Finding; 0],
         "of the driver without defects"
     );
+    defects.retain(|defect| is_sampled(&defect.name, SAMPLE_OF_ALL_CASES));
     let mut trials = try_all(&defects, true);
     // Warnings about the driver without defects catch no defect.
     trials.iter_mut().for_each(|trial| trial.found.retain(|finding| !sound.contains(finding)));
