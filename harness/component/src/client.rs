@@ -5,8 +5,8 @@
 //! is retried too, as in kubectl: it describes the change, not the previous state.
 //!
 //! A server that restarts refuses connections for some seconds, and after that requests that it accepts once it has read
-//! its roles. Requests are repeated meanwhile. One that the server had executed before it ended then conflicts with
-//! itself, which is rare: most requests are reads.
+//! its roles. Requests are repeated meanwhile. A creation that the server had executed before its response was lost then
+//! conflicts with itself: the object is read instead.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use claimcheck_model::Backoff;
+use futures::FutureExt as _;
 use http::{
     Method, Request, Response, StatusCode,
     header::{CONTENT_TYPE, USER_AGENT},
@@ -85,6 +86,8 @@ struct AfterFailure {
     failures: u32,
     /// When the server was first unreachable for this request.
     unreachable_since: Option<Instant>,
+    /// An attempt may have been executed although it failed.
+    may_be_done: bool,
     /// Of all requests.
     server: Arc<Mutex<Contact>>,
 }
@@ -133,10 +136,18 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
             Err(_) => self.outlasts_restart(),
             Ok(answer) => match answer.status() {
                 StatusCode::INTERNAL_SERVER_ERROR => self.failures < ATTEMPTS,
+                StatusCode::CONFLICT if self.may_be_done && *request.method() == Method::POST => {
+                    self.may_be_done = false;
+                    read_instead(request)
+                }
                 StatusCode::CONFLICT => is_plain_patch(request) && self.failures < ATTEMPTS,
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.is_warming_up(),
                 _ => false,
             },
+        };
+        self.may_be_done |= match result {
+            Err(_) => true,
+            Ok(answer) => answer.status() == StatusCode::INTERNAL_SERVER_ERROR,
         };
         repeat.then(|| {
             self.failures += 1;
@@ -154,6 +165,17 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
         *again.extensions_mut() = request.extensions().clone();
         Some(again)
     }
+}
+
+/// Makes the creation of an object the request that reads it; returns whether it could.
+fn read_instead(request: &mut Request<Body>) -> bool {
+    let body = request.body().try_clone().and_then(|body| body.collect_bytes().now_or_never()?.ok());
+    let object: Option<serde_json::Value> = body.and_then(|body| serde_json::from_slice(&body).ok());
+    let name = object.as_ref().and_then(|object| object["metadata"]["name"].as_str());
+    let uri = name.and_then(|name| format!("{}/{name}", request.uri().path()).parse().ok());
+    let Some(uri) = uri else { return false };
+    (*request.method_mut(), *request.uri_mut(), *request.body_mut()) = (Method::GET, uri, Body::empty());
+    true
 }
 
 /// A patch for which conflicts are races; those of a server-side apply are about field ownership.
@@ -216,5 +238,30 @@ mod tests {
         assert_eq!(repeated(&answers).await, [false, true, false, false, false, false]);
         let errors = [Ok(500); 8];
         assert_eq!(repeated(&errors).await, [[true; 7].as_slice(), &[false]].concat());
+    }
+    /// A creation with this body after these results; the last one is a conflict.
+    fn conflicts(body: &'static str, earlier: &[Result<u16, ()>]) -> Option<Request<Body>> {
+        let mut policy = AfterFailure::default();
+        repeats(&mut policy, Ok(200));
+        earlier.iter().for_each(|result| assert!(repeats(&mut policy, *result)));
+        let mut request =
+            Request::post("/api/v1/namespaces/n/pods?").body(body.as_bytes().to_vec().into()).unwrap();
+        let mut result = Ok(Response::builder().status(409).body(()).unwrap());
+        policy.retry(&mut request, &mut result).map(|_| request)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_creation_without_a_response_has_created_is_read() {
+        let body = r#"{"metadata":{"name":"pod"}}"#;
+        for earlier in [Err(()), Ok(500)] {
+            let request = conflicts(body, &[earlier]).unwrap();
+            assert_eq!(
+                (request.method(), request.uri().path()),
+                (&Method::GET, "/api/v1/namespaces/n/pods/pod")
+            );
+            // Its name is not known.
+            assert!(conflicts(r#"{"metadata":{"generateName":"pod-"}}"#, &[earlier]).is_none());
+        }
+        assert!(conflicts(body, &[]).is_none(), "it is the object of someone else");
     }
 }
