@@ -116,6 +116,14 @@ pub(crate) trait Backend: Send + Sync {
         Err(DeployError::NotHere)
     }
 
+    /// See [`Cluster::drivers_at_a_time`](crate::Cluster::drivers_at_a_time).
+    fn drivers_at_a_time(&self) -> usize {
+        usize::MAX
+    }
+
+    /// See [`Cluster::end_driver`](crate::Cluster::end_driver).
+    async fn end_driver(&self, _client: &Client, _driver: &'static str) {}
+
     /// See [`Cluster::host_leaks`](crate::Cluster::host_leaks).
     fn host_leaks(&self, _of: &[String]) -> Vec<Leak> {
         Vec::new()

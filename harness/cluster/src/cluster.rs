@@ -248,6 +248,17 @@ impl Cluster {
         self.backend.deploy(&self.client, &self.observer, driver).await
     }
 
+    /// The number of additional drivers that are to be in use at a time, so that they do not slow down the cases.
+    pub fn drivers_at_a_time(&self) -> usize {
+        self.backend.drivers_at_a_time()
+    }
+
+    /// Removes an additional driver that is no longer in use, where drivers that do nothing cost much; otherwise it ends
+    /// with the cluster.
+    pub async fn end_driver(&self, driver: &'static str) {
+        self.backend.end_driver(&self.client, driver).await;
+    }
+
     /// Leaks on the host of the objects in `of` (volume names and handles, pod uids); all of this cluster if `of` is
     /// empty. Real nodes are not inspected: leaks there show in API objects.
     pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {

@@ -187,7 +187,7 @@ impl Runner {
             phase.run(|planned| async move { self.attempt(planned).await.map(|ended| self.end(ended)) });
         let again: Vec<Rerun<'_>> = attempts.await.into_iter().filter_map(Result::err).collect();
         let cases = again.iter().map(|again| again.planned).collect();
-        let serially = Phase { schedule: phase.schedule, cases, parallel: 1 };
+        let serially = Phase { schedule: phase.schedule, cases, parallel: 1, exclusives: phase.exclusives };
         let mut all = serially.run(|planned| self.run_serial(planned)).await;
         for (again, ended) in again.iter().zip(&mut all) {
             let passed = ended.result == CaseResult::Passed && !ended.is_violation;

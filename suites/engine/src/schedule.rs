@@ -1,5 +1,7 @@
 //! The order of a run: which cases run in parallel, and which alone.
 
+use std::collections::BTreeSet;
+
 use futures::{StreamExt, stream::FuturesUnordered};
 
 use crate::{case::Case, plan::Planned};
@@ -29,6 +31,9 @@ pub struct Phase<'a, C> {
     pub cases: Vec<&'a Planned<C>>,
     /// The maximum number of cases at a time.
     pub parallel: usize,
+    /// The maximum number of things that are in use at a time ([`Case::exclusive`]): each is from the start of the first
+    /// case that uses it until the last one has ended.
+    pub exclusives: usize,
 }
 
 /// The phases of a run, in order; in the parallel one, at most `parallel` cases run at a time.
@@ -36,32 +41,65 @@ pub fn phases<C: Case>(planned: &[Planned<C>], parallel: usize) -> impl Iterator
     Schedule::ORDER.into_iter().map(move |schedule| {
         let cases = planned.iter().filter(|planned| planned.case.schedule() == schedule).collect();
         let parallel = if schedule == Schedule::Parallel { parallel.max(1) } else { 1 };
-        Phase { schedule, cases, parallel }
+        Phase { schedule, cases, parallel, exclusives: usize::MAX }
     })
+}
+
+/// What the cases of a phase use exclusively.
+#[derive(Default)]
+struct Exclusives {
+    /// Of running cases.
+    taken: Vec<&'static str>,
+    /// Of cases that have started, as long as others wait for the same.
+    in_use: BTreeSet<&'static str>,
+}
+
+impl Exclusives {
+    fn is_available(&self, exclusive: &'static str, limit: usize) -> bool {
+        let is_new = !self.in_use.contains(exclusive);
+        !self.taken.contains(&exclusive) && (!is_new || self.in_use.len() < limit.max(1))
+    }
+
+    fn take(&mut self, exclusive: &'static str) {
+        self.taken.push(exclusive);
+        self.in_use.insert(exclusive);
+    }
+
+    fn release(&mut self, exclusive: &'static str, is_awaited: bool) {
+        self.taken.retain(|taken| *taken != exclusive);
+        if !is_awaited {
+            self.in_use.remove(exclusive);
+        }
+    }
 }
 
 impl<'a, C: Case> Phase<'a, C> {
     /// Runs the cases, each after those that it waits for. The results are in the order of the cases.
     pub async fn run<F: Future>(&self, run: impl Fn(&'a Planned<C>) -> F) -> Vec<F::Output> {
         let mut waiting: Vec<(usize, &'a Planned<C>)> = self.cases.iter().copied().enumerate().collect();
-        let mut taken: Vec<&'static str> = Vec::new();
+        let mut exclusives = Exclusives::default();
         let (awaited, mut ended) = (self.awaited(), vec![false; self.cases.len()]);
         let is_free = |ended: &[bool], number: usize| awaited[number].iter().all(|&other| ended[other]);
         let (mut running, mut results) = (FuturesUnordered::new(), Vec::new());
         loop {
             while running.len() < self.parallel
-                && let Some(at) = startable(&waiting, &taken, |number| is_free(&ended, number))
+                && let Some(at) = self
+                    .startable(&waiting, &exclusives, |number| is_free(&ended, number))
                     // Cases that wait for each other would never start.
-                    .or_else(|| startable(&waiting, &taken, |_| running.is_empty()))
+                    .or_else(|| self.startable(&waiting, &exclusives, |_| running.is_empty()))
             {
                 let (number, planned) = waiting.remove(at);
                 let exclusive = planned.case.exclusive();
-                taken.extend(exclusive);
+                exclusive.into_iter().for_each(|exclusive| exclusives.take(exclusive));
                 let result = run(planned);
                 running.push(async move { (number, exclusive, result.await) });
             }
             let Some((number, exclusive, result)) = running.next().await else { break };
-            taken.retain(|taken| Some(*taken) != exclusive);
+            if let Some(exclusive) = exclusive {
+                let is_awaited =
+                    waiting.iter().any(|(_, planned)| planned.case.exclusive() == Some(exclusive));
+                exclusives.release(exclusive, is_awaited);
+            }
             ended[number] = true;
             results.push((number, result));
         }
@@ -79,23 +117,25 @@ impl<'a, C: Case> Phase<'a, C> {
         }
         awaited
     }
-}
 
-/// The first case that uses nothing that is taken, and has nothing to wait for: a case that waits would occupy a slot
-/// and do nothing.
-fn startable<C: Case>(
-    waiting: &[(usize, &Planned<C>)],
-    taken: &[&str],
-    is_free: impl Fn(usize) -> bool,
-) -> Option<usize> {
-    waiting.iter().position(|(number, planned)| {
-        planned.case.exclusive().is_none_or(|exclusive| !taken.contains(&exclusive)) && is_free(*number)
-    })
+    /// The first case that uses nothing that is taken, and has nothing to wait for: a case that waits would occupy a slot
+    /// and do nothing.
+    fn startable(
+        &self,
+        waiting: &[(usize, &Planned<C>)],
+        exclusives: &Exclusives,
+        is_free: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        waiting.iter().position(|(number, planned)| {
+            let exclusive = planned.case.exclusive();
+            exclusive.is_none_or(|it| exclusives.is_available(it, self.exclusives)) && is_free(*number)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::RefCell, collections::BTreeSet};
+    use std::cell::RefCell;
 
     use super::*;
     use crate::{case::tests::Toy, plan::plan};
@@ -110,6 +150,14 @@ mod tests {
 
     /// Runs the cases. Returns those that ran at the same time, and the results.
     async fn run(cases: &[Toy], parallel: usize) -> (Vec<BTreeSet<&'static str>>, Vec<&'static str>) {
+        run_with(cases, parallel, usize::MAX).await
+    }
+
+    async fn run_with(
+        cases: &[Toy],
+        parallel: usize,
+        exclusives: usize,
+    ) -> (Vec<BTreeSet<&'static str>>, Vec<&'static str>) {
         let running: &RefCell<BTreeSet<&'static str>> = &RefCell::default();
         let seen: &RefCell<Vec<BTreeSet<&'static str>>> = &RefCell::default();
         let attempt = |name: &'static str| async move {
@@ -122,6 +170,7 @@ mod tests {
         };
         let (planned, mut results) = (plan(cases, &[], None), Vec::new());
         for phase in phases(&planned, parallel) {
+            let phase = Phase { exclusives, ..phase };
             results.extend(phase.run(|planned| attempt(planned.case.name)).await);
         }
         (seen.take(), results)
@@ -167,5 +216,27 @@ mod tests {
         assert_eq!(results, ["zoned 1", "zoned 2", "any"]);
         assert_eq!(seen[0], BTreeSet::from(["zoned 1", "any"]));
         assert!(seen.iter().all(|running| !running.is_superset(&BTreeSet::from(["zoned 1", "zoned 2"]))));
+    }
+
+    #[tokio::test]
+    async fn at_most_so_many_drivers_are_in_use_each_until_its_last_case_has_ended() {
+        let cases = [
+            with("a 1", "a"),
+            with("b 1", "b"),
+            with("c 1", "c"),
+            with("a 2", "a"),
+            with("b 2", "b"),
+            Toy::new("any"),
+        ];
+        let (seen, results) = run_with(&cases, 8, 2).await;
+        assert_eq!(results, ["a 1", "b 1", "c 1", "a 2", "b 2", "any"]);
+        assert_eq!(seen[0], BTreeSet::from(["a 1", "b 1", "any"]));
+        let with_c = seen.iter().filter(|running| running.contains("c 1"));
+        // When it starts, one of the others is done.
+        with_c.for_each(|running| assert!(running.len() <= 2 && !running.contains("a 1"), "{seen:?}"));
+        let (seen, results) = run_with(&cases, 8, 0).await;
+        assert_eq!(results.len(), 6);
+        let drivers = |running: &BTreeSet<&str>| running.iter().filter(|name| **name != "any").count();
+        assert!(seen.iter().all(|running| drivers(running) <= 1), "{seen:?}");
     }
 }

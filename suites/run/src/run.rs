@@ -197,7 +197,8 @@ impl Run {
                 let workload = options.workload().where_driver_is(session.cluster());
                 let (parallel, config) = (options.parallel, options.place.config().cloned());
                 let runner =
-                    Runner::new(session.clone(), parallel, prefix, workload, config, interrupted.clone());
+                    Runner::new(session.clone(), parallel, prefix, workload, config, interrupted.clone())
+                        .ending_drivers_after(&planned);
                 let runner = match options.faults.iter().all(FaultSpec::is_permanent) {
                     true => runner,
                     false => runner.with_passing_errors(),

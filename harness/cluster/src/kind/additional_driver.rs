@@ -1,5 +1,5 @@
-//! Additional drivers on a kind cluster: deployed once, when the first case requests one, and running until the cluster
-//! is deleted. Changes to a driver's limits by one case would affect another, so cases use them exclusively.
+//! Additional drivers on a kind cluster: deployed once, when the first case requests one, and removed after the last one.
+//! Changes to a driver's limits by one case would affect another, so cases use them exclusively.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,16 +39,26 @@ impl AdditionalDrivers {
         Ok(DriverLease::shared(lease.clone()).await)
     }
 
-    /// Removes them, if the cluster is kept.
+    /// Removes a driver; its CSIDriver object remains.
+    pub(super) async fn end(&self, client: &Client, options: &install::Options, name: &'static str) {
+        if self.0.lock().await.remove(name).is_some() {
+            remove(client, options, name).await;
+        }
+    }
+
+    /// Removes all of them, if the cluster is kept.
     pub(super) async fn remove(self, client: &Client, options: &install::Options) {
         for name in self.0.into_inner().into_keys() {
-            let driver = install::AdditionalDriver { name, args: &[], attacher: true };
-            if let Err(error) =
-                install::remove_objects(client, options, additional_driver_objects(options, driver)).await
-            {
-                tracing::error!(%error, name, "an additional driver was not removed");
-            }
+            remove(client, options, name).await;
         }
+    }
+}
+
+async fn remove(client: &Client, options: &install::Options, name: &'static str) {
+    let driver = install::AdditionalDriver { name, args: &[], attacher: true };
+    let objects = additional_driver_objects(options, driver);
+    if let Err(error) = install::remove_objects(client, options, objects).await {
+        tracing::error!(%error, name, "an additional driver was not removed");
     }
 }
 

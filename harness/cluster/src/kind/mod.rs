@@ -118,6 +118,9 @@ pub(super) fn with_faults(components: &install::Options) -> install::Options {
     install::Options { faults: Some(KIND_FAULTS.to_owned()), ..components.clone() }
 }
 
+/// Each additional driver has a pod of several containers on each node.
+const DRIVERS_AT_A_TIME: usize = 3;
+
 /// The access of a run to a kind cluster in addition to its API.
 pub(super) struct OnKind {
     nodes: KindCluster,
@@ -218,6 +221,14 @@ impl Backend for OnKind {
         driver: &AdditionalDriver,
     ) -> Result<DriverLease, DeployError> {
         self.additional_drivers.deploy(client, observer, &self.components, driver).await
+    }
+
+    fn drivers_at_a_time(&self) -> usize {
+        DRIVERS_AT_A_TIME
+    }
+
+    async fn end_driver(&self, client: &Client, driver: &'static str) {
+        self.additional_drivers.end(client, &self.components, driver).await;
     }
 
     async fn api_requests(&self, client: &Client) -> Option<u64> {
