@@ -30,9 +30,10 @@ use crate::agent::Config;
 
 /// The namespace of the nodes' leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// Upstream: `NodeLeaseDurationSeconds`, renewed four times in its duration.
-const LEASE_SECONDS: i32 = 40;
-const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// Upstream: `NodeLeaseDurationSeconds`, by default 40, renewed four times in its duration. Shorter, so that a run can wait
+/// until a silent node is noticed.
+const LEASE_SECONDS: i32 = 8;
+const RENEW_EVERY: Duration = Duration::from_secs(2);
 /// When a status that has not changed is reported again. Upstream: the default of `nodeStatusReportFrequency`.
 const REPORT_EVERY: Duration = Duration::from_secs(300);
 /// Pods are plain processes here, so a node runs many; the default of a stock node is 110.

@@ -77,6 +77,8 @@ impl<'a, C: Case> Phase<'a, C> {
     /// Runs the cases, each after those that it waits for. The results are in the order of the cases.
     pub async fn run<F: Future>(&self, run: impl Fn(&'a Planned<C>) -> F) -> Vec<F::Output> {
         let mut waiting: Vec<(usize, &'a Planned<C>)> = self.cases.iter().copied().enumerate().collect();
+        // Cases that use the same run one after the other, which takes longest.
+        waiting.sort_by_key(|(_, planned)| planned.case.exclusive().is_none());
         let mut exclusives = Exclusives::default();
         let (awaited, mut ended) = (self.awaited(), vec![false; self.cases.len()]);
         let is_free = |ended: &[bool], number: usize| awaited[number].iter().all(|&other| ended[other]);
@@ -216,6 +218,14 @@ mod tests {
         assert_eq!(results, ["zoned 1", "zoned 2", "any"]);
         assert_eq!(seen[0], BTreeSet::from(["zoned 1", "any"]));
         assert!(seen.iter().all(|running| !running.is_superset(&BTreeSet::from(["zoned 1", "zoned 2"]))));
+    }
+
+    #[tokio::test]
+    async fn cases_that_run_one_after_the_other_start_first() {
+        let cases = [Toy::new("any"), Toy::new("other"), with("zoned 1", "zoned"), with("zoned 2", "zoned")];
+        let (seen, results) = run(&cases, 2).await;
+        assert_eq!(results, ["any", "other", "zoned 1", "zoned 2"]);
+        assert_eq!(seen[0], BTreeSet::from(["any", "zoned 1"]));
     }
 
     #[tokio::test]

@@ -148,6 +148,7 @@ fn start_builtin(common: &Common, first: &Node, names: &[Name]) -> Result<Superv
         args.extend(["--csi-address".into(), socket.into()]);
     }
     args.extend(sidecar_flags(names).into_iter().map(Into::into));
+    args.extend(names.contains(&Name::NodeLifecycle).then(|| controller_manager::NODE_MONITOR.into()));
     args.extend(common.metrics_args(NAME, None));
     let mut spec = common.component(NAME.to_owned(), args, None);
     spec.env.push((ACCOUNTS_ENV.to_owned(), common.accounts.tokens.clone().into()));
