@@ -97,11 +97,12 @@ impl TapLogs {
         let is_running =
             |pod: &&Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
         let running: Vec<Tap> = pods.iter().filter(is_running).filter_map(Tap::of).collect();
-        let deleted =
-            before.into_iter().filter(|(uid, _)| pods.iter().all(|pod| pod.uid().as_ref() != Some(uid)));
+        let deleted = before.clone().into_iter();
+        let deleted = deleted.filter(|(uid, _)| pods.iter().all(|pod| pod.uid().as_ref() != Some(uid)));
         let running = running.iter().map(async |tap| {
             let mut last = "it does not respond".to_owned();
-            let read = timeout(limit, self.read_up_to_now(tap, &mut last)).await;
+            let known = before.get(&tap.uid).cloned();
+            let read = timeout(limit, self.read_up_to_now(tap, known, &mut last)).await;
             let Tap { namespace, pod, container, .. } = tap;
             (read != Ok(true)).then(|| format!("container {container} of pod {namespace}/{pod} ({last})"))
         });
@@ -114,17 +115,23 @@ impl TapLogs {
         if missing.is_empty() { Ok(()) } else { Err(failed(missing)) }
     }
 
-    /// Returns true once the log of a tap is read up to its newest line, or has ended; false if it cannot be. `last` is
-    /// why it is not.
-    async fn read_up_to_now(&self, tap: &Tap, last: &mut String) -> bool {
+    /// Returns true once the log of a tap is read up to its newest line, or has ended; false if it cannot be. `known` is
+    /// how far it was read, if it was followed before: the map forgets logs that have ended. `last` is why it is not.
+    async fn read_up_to_now(
+        &self,
+        tap: &Tap,
+        mut known: Option<watch::Receiver<Newest>>,
+        last: &mut String,
+    ) -> bool {
         let newest = loop {
-            if self.of(&tap.uid).is_some_and(|read| read.has_changed().is_err()) {
+            known = self.of(&tap.uid).or(known);
+            if known.as_ref().is_some_and(|read| read.has_changed().is_err()) {
                 return true;
             }
             match tap.newest_line(&self.client).await {
                 Ok(line) => break line,
                 // An earlier version, or a pod that was deleted: its log ends.
-                Err(kube::Error::Api(status)) if status.code == 404 && self.of(&tap.uid).is_some() => {
+                Err(kube::Error::Api(status)) if status.code == 404 && known.is_some() => {
                     let pods = Api::<Pod>::namespaced(self.client.clone(), &tap.namespace);
                     let exists = pods.get_metadata_opt(&tap.pod).await;
                     if exists.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid().as_ref() == Some(&tap.uid))) {
@@ -141,7 +148,7 @@ impl TapLogs {
         };
         "its log is not read to the end".clone_into(last);
         loop {
-            match self.of(&tap.uid) {
+            match self.of(&tap.uid).or_else(|| known.clone()) {
                 Some(mut read) => {
                     // An error: the log has ended.
                     let _ = read.wait_for(|read| read.includes(newest)).await;
@@ -452,5 +459,20 @@ mod tests {
             );
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    /// The map forgets it as soon as the log of another pod is followed.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_ends_while_it_is_waited_for_is_complete() {
+        let logs = TapLogs::new(cluster(Vec::new(), None));
+        let (read, receiver) = watch::channel(Newest::default());
+        logs.read.lock().unwrap().insert("u".to_owned(), receiver);
+        let ends = async {
+            sleep(Duration::from_secs(1)).await;
+            logs.read.lock().unwrap().clear();
+            drop(read);
+        };
+        let (reached, ()) = tokio::join!(logs.reach(Duration::from_secs(60)), ends);
+        assert_eq!(reached, Ok(()));
     }
 }
