@@ -220,6 +220,15 @@ impl Cluster {
             }
             Controllers::Stock => manager.extend(kubeadm::client_limits()),
         }
+        let control_planes = cluster.nodes.iter().filter(|node| node.role == Role::ControlPlane).count();
+        if control_planes <= 1 && cluster.patches_naming(kubeadm::LEADER_ELECT).is_none() {
+            manager.extend(kubeadm::alone());
+            // Gates and an IPv6 address are arguments, too.
+            let has_arguments = !cluster.feature_gates.is_empty() || cluster.any_address() == "::";
+            if !has_arguments && !cluster.patches_scheduler() {
+                cluster.kubeadm_config_patches_json6902.extend(kubeadm::scheduler_alone());
+            }
+        }
         cluster.kubeadm_config_patches_json6902.extend(kubeadm::manager_args(&manager));
         Ok(cluster)
     }
@@ -264,6 +273,12 @@ impl Cluster {
             let list = kubeadm::names_argument(argument, merged, json)?;
             Some(format!("{place}{list}"))
         })
+    }
+
+    /// Whether a patch of the whole cluster may change the scheduler.
+    fn patches_scheduler(&self) -> bool {
+        let json = self.kubeadm_config_patches_json6902.iter().map(|patch| &patch.patch);
+        self.kubeadm_config_patches.iter().chain(json).any(|patch| patch.contains("scheduler"))
     }
 
     /// The wildcard address of a node.

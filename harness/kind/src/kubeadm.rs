@@ -24,7 +24,7 @@ pub struct JsonPatch {
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    patch: String,
+    pub(super) patch: String,
 }
 
 /// The format of arguments in a version of kubeadm's config.
@@ -64,14 +64,18 @@ fn patches(kind: &str, place: &str, args: &BTreeMap<String, String>) -> Vec<Json
     }
     let patch = |flavour: Flavour| {
         let operations: Vec<_> = args.iter().map(|(name, value)| flavour.add(place, name, value)).collect();
-        JsonPatch {
-            group: GROUP.to_owned(),
-            version: flavour.version().to_owned(),
-            kind: kind.to_owned(),
-            patch: serde_saphyr::to_string(&operations).expect("maps with names for keys"),
-        }
+        json_patch(flavour, kind, &operations)
     };
     Flavour::ALL.into_iter().map(patch).collect()
+}
+
+fn json_patch(flavour: Flavour, kind: &str, operations: &[Value]) -> JsonPatch {
+    JsonPatch {
+        group: GROUP.to_owned(),
+        version: flavour.version().to_owned(),
+        kind: kind.to_owned(),
+        patch: serde_saphyr::to_string(&operations).expect("maps with names for keys"),
+    }
 }
 
 /// Additional arguments of all kubelets: of the first control plane, and of the nodes that join it.
@@ -188,6 +192,31 @@ pub(super) const BIND_ADDRESS: &str = "bind-address";
 /// Additional arguments of the controller manager, by name.
 pub(super) fn manager_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     patches("ClusterConfiguration", "/controllerManager/extraArgs", args)
+}
+
+/// The argument about leader election.
+pub(super) const LEADER_ELECT: &str = "leader-elect";
+
+/// A single controller manager has no other one to take over: without leader election it does not exit on a busy machine,
+/// where it cannot renew its lease in time, and one that was killed does not wait for the lease of its predecessor.
+pub(super) fn alone() -> [(String, String); 1] {
+    [(LEADER_ELECT.to_owned(), "false".to_owned())]
+}
+
+/// The same for the scheduler, in place of all arguments that its section has.
+pub(super) fn scheduler_alone() -> Vec<JsonPatch> {
+    let args: BTreeMap<String, String> = alone().into();
+    let patch = |flavour: Flavour| {
+        let args = match flavour {
+            Flavour::Map => json!(args),
+            Flavour::List => {
+                args.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect()
+            }
+        };
+        let operation = json!({ "op": "add", "path": "/scheduler", "value": { "extraArgs": args } });
+        json_patch(flavour, "ClusterConfiguration", &[operation])
+    };
+    Flavour::ALL.into_iter().map(patch).collect()
 }
 
 /// Disables these controllers.
