@@ -7,6 +7,7 @@
 mod cluster;
 mod covered;
 mod matrix;
+mod old_sidecars;
 mod pairs;
 mod variants;
 
@@ -76,7 +77,13 @@ impl Trial {
         only.extend(only.iter().any(|case| case.contains("of the whole run")).then_some("robustness::"));
         let summary = match defect.suite {
             Suite::Csi => run_driver(Some(defect), defect.volumes, if whole { &[] } else { &only }),
-            Suite::Cluster => run_cluster(defect, &only),
+            Suite::Cluster => {
+                let settings = ["--sabotage", &defect.name].into_iter();
+                run_cluster(
+                    &settings.chain(defect.args.iter().map(String::as_str)).collect::<Vec<_>>(),
+                    &only,
+                )
+            }
         };
         let found = findings(&summary);
         // In a run of all cases, one may depend on what another one has already reported as absent.
@@ -119,23 +126,23 @@ fn run_driver(defect: Option<&Defect>, volumes: Volumes, cases: &[&str]) -> Valu
     summary(&flags, volumes, &settings, cases)
 }
 
-/// Runs cases on an embedded cluster with a defect before its driver.
-fn run_cluster(defect: &Defect, cases: &[&str]) -> Value {
+/// Runs cases on an embedded cluster with these settings.
+fn run_cluster(settings: &[&str], cases: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
         // A row may set another; most wait for what does not happen.
         .env("CLAIMCHECK_STEP_TIMEOUT", STEP)
-        .args(["run", "--sabotage", &defect.name, "--out"])
+        .args(["run", "--out"])
         .arg(&out)
-        .args(&defect.args)
+        .args(settings)
         .args(cases)
         .output()
         .unwrap();
     let summary = fs::read(out.join("summary.json"));
     let summary =
-        summary.unwrap_or_else(|_| panic!("{}: {}", defect.name, String::from_utf8_lossy(&output.stderr)));
+        summary.unwrap_or_else(|_| panic!("{settings:?}: {}", String::from_utf8_lossy(&output.stderr)));
     serde_json::from_slice(&summary).unwrap()
 }
 

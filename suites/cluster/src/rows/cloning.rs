@@ -62,6 +62,12 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         case!(too_small),
     ),
+    cloned(
+        "a clone can have another StorageClass than its source",
+        "none",
+        Pattern::IMMEDIATE,
+        case!(of_other_class),
+    ),
     row(
         SUITE,
         "deletion of a source PVC is deferred while a clone of it is pending",
@@ -124,6 +130,17 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.claim_from("clone", VolumeSource::Claim(&claim), "16Mi").await?;
     t.event_containing("clone", &["ProvisioningFailed"], "must be greater than or equal in size").await
+}
+
+async fn of_other_class(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "copied").await?;
+    let source = json!({
+        "accessModes": t.access_modes(),
+        "dataSource": VolumeSource::Claim(&claim).source(),
+    });
+    t.manual_class().await?;
+    let clone = t.manual_claim("clone", &t.usual_size(), source).await?;
+    expect(&t, &clone, "copied").await
 }
 
 async fn source_deleted(t: Arc<Fixture>) -> Result<()> {

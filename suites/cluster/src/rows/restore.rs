@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     case::{Case, Pattern, Run},
-    fixture::{Fixture, Policy, TestPod, VolumeSource, restore_size},
+    fixture::{Claim, Fixture, Policy, TestPod, VolumeSource, restore_size},
     need::Need,
 };
 
@@ -67,6 +67,14 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
+        "a PVC with another volumeMode than its source snapshot is rejected with event ProvisioningFailed",
+        "none",
+        Pattern::IMMEDIATE,
+        &[SNAPSHOTS],
+        case!(of_other_mode),
+    ),
+    row(
+        SUITE,
         "a PVC stays Pending until its source snapshot is ready",
         "provisioning",
         Pattern::IMMEDIATE,
@@ -92,6 +100,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         &[Need::Tap, Need::FixedSidecars("external-provisioner#1449"), SNAPSHOTS],
         case!(in_doubt),
+    ),
+    row(
+        SUITE,
+        "a PVC is bound although its source snapshot is deleted during a CreateVolume of unknown outcome",
+        "none",
+        Pattern::IMMEDIATE,
+        &[Need::Tap, SNAPSHOTS],
+        case!(continues),
     ),
     restore(
         "a namespace is removed with a snapshot and a restored PVC that waits for its first consumer",
@@ -160,6 +176,23 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &restored, "late").await
 }
 
+/// A snapshot of a file system that a user has written to a block volume could harm the kernel (KEP-3141).
+async fn of_other_mode(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    t.bound(&claim).await?;
+    t.taken("snapshot", &claim).await?;
+    t.manual_class().await?;
+    let source = json!({
+        "accessModes": t.access_modes(),
+        "dataSource": VolumeSource::Snapshot("snapshot").source(),
+        "volumeMode": "Block",
+    });
+    let restored = t.manual_claim("restored", &t.usual_size(), source).await?;
+    let reason = "modifies the mode of the source volume";
+    t.event_containing("restored", &["ProvisioningFailed"], reason).await?;
+    t.is_not_provisioned(&restored).await
+}
+
 async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     t.taken("snapshot", &claim).await?;
@@ -196,8 +229,9 @@ async fn in_one_pod_with_source(t: Arc<Fixture>) -> Result<()> {
     Ok(())
 }
 
-async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
-    let claim = written(&t, "claim", "still read").await?;
+/// Two claims: the source of the snapshot `snapshot`, and one that restores it with a CreateVolume of unknown outcome.
+async fn restore_in_doubt(t: &Fixture) -> Result<(Claim, Claim)> {
+    let claim = written(t, "claim", "still read").await?;
     t.taken("snapshot", &claim).await?;
     // The restore waits for its class until the outcome of CreateVolume is made unknown.
     let source = json!({ "dataSource": VolumeSource::Snapshot("snapshot").source() });
@@ -206,6 +240,11 @@ async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
     t.doubt_creation(&restored).await;
     t.manual_class().await?;
     t.event_containing("restored", &["ProvisioningFailed"], "DeadlineExceeded").await?;
+    Ok((claim, restored))
+}
+
+async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
+    let (claim, restored) = restore_in_doubt(&t).await?;
     t.remove_claim(&restored).await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
@@ -215,6 +254,17 @@ async fn in_doubt(t: Arc<Fixture>) -> Result<()> {
     t.deleted(Kind::Snapshot, "snapshot").await?;
     // The volume of the deleted claim has got an object, and is deleted with it.
     t.volume_deleted(&format!("pvc-{}", restored.uid)).await
+}
+
+/// The volume may exist already, so its creation is continued (external-provisioner#1448).
+async fn continues(t: Arc<Fixture>) -> Result<()> {
+    let (_, restored) = restore_in_doubt(&t).await?;
+    t.delete_snapshot("snapshot").await?;
+    t.event("snapshot", "SnapshotDeletePending").await?;
+    t.end_faults().await;
+    t.bound(&restored).await.context("the restore is not continued")?;
+    expect(&t, &restored, "still read").await?;
+    t.deleted(Kind::Snapshot, "snapshot").await
 }
 
 /// The waiting claim protects the snapshot (velero#8120).
