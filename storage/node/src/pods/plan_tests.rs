@@ -184,6 +184,7 @@ fn a_pod_that_the_full_node_rejects_fails_with_upstreams_reason() {
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
     assert_eq!(status.message.as_deref(), Some("Pod was rejected: no room"));
+    assert_eq!((full.reason(), full.message()), ("VolumeAttachmentLimitExceeded", "no room"), "its event");
     assert!(status.conditions.unwrap().iter().all(|condition| condition.type_ != "DisruptionTarget"));
 }
 
