@@ -1,9 +1,8 @@
 //! Runs cases: ordinary ones in parallel, disruptive ones serially, each with its own fixture, cleanup and leak check.
 
 use std::{
-    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -12,7 +11,7 @@ use std::{
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, anyhow, bail};
 use claimcheck_cluster::WaitError;
-use claimcheck_engine::{Case as _, Phase, Schedule, Skip, bounded, phases};
+use claimcheck_engine::{Case as _, LastUse, Phase, Schedule, Skip, bounded, phases};
 use claimcheck_harness::Session;
 use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::sync::RwLock;
@@ -44,9 +43,8 @@ pub struct Runner {
     config: Option<Arc<TestDriver>>,
     /// What the cases have found at steps that others depend on.
     steps: Arc<Steps>,
-    /// The additional drivers, with the number of cases that have yet to use them; none for a driver that a case has
-    /// failed with, which stays for its logs.
-    awaited: Mutex<BTreeMap<&'static str, usize>>,
+    /// Of the additional drivers.
+    last_use: LastUse,
     interrupted: CancellationToken,
 }
 
@@ -62,18 +60,14 @@ impl Runner {
         interrupted: CancellationToken,
     ) -> Self {
         let (alone, started, steps) = (RwLock::default(), AtomicUsize::new(0), Arc::new(Steps::new(true)));
-        let awaited = Mutex::default();
-        Self { session, alone, parallel, started, prefix, workload, config, steps, awaited, interrupted }
+        let last_use = LastUse::default();
+        Self { session, alone, parallel, started, prefix, workload, config, steps, last_use, interrupted }
     }
 
     /// The same runner, which ends an additional driver after the last of these cases that uses it.
     #[must_use]
     pub fn ending_drivers_after(self, planned: &[Planned]) -> Self {
-        let mut awaited = BTreeMap::new();
-        for driver in planned.iter().filter_map(|planned| planned.case.exclusive()) {
-            *awaited.entry(driver).or_default() += 1;
-        }
-        Self { awaited: Mutex::new(awaited), ..self }
+        Self { last_use: LastUse::of(planned), ..self }
     }
 
     /// The same runner, which waits for the result of each case, however often its driver returns an error: errors that
@@ -101,22 +95,11 @@ impl Runner {
     pub async fn run(&self, planned: &Planned) -> CaseResult {
         let result = self.run_case(planned).await;
         if let Some(driver) = planned.case.exclusive()
-            && self.is_last(driver, &result)
+            && self.last_use.ended(driver, matches!(result, CaseResult::Failed { .. }))
         {
             self.session.cluster().end_driver(driver).await;
         }
         result
-    }
-
-    /// Whether no other case has yet to use a driver, and none has failed with it.
-    fn is_last(&self, driver: &'static str, result: &CaseResult) -> bool {
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(result, CaseResult::Failed { .. }) {
-            awaited.remove(driver);
-        }
-        let Some(cases) = awaited.get_mut(driver) else { return false };
-        *cases = cases.saturating_sub(1);
-        *cases == 0
     }
 
     async fn run_case(&self, planned: &Planned) -> CaseResult {

@@ -15,6 +15,7 @@
 mod attempt;
 mod case;
 mod findings;
+mod last_use;
 mod listed;
 mod plan;
 mod schedule;
@@ -22,6 +23,7 @@ mod schedule;
 pub use attempt::{Skip, Stopped, bounded, skip};
 pub use case::{Case, Need};
 pub use findings::{Difference, Draft, Expected, Level};
+pub use last_use::LastUse;
 pub use listed::{CaseList, Listed};
 pub use plan::{NoMatch, Planned, fail_once, plan};
 pub use schedule::{Phase, Schedule, phases};
