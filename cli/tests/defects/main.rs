@@ -6,12 +6,13 @@
 
 mod cluster;
 mod covered;
+mod legal;
 mod matrix;
 mod old_sidecars;
 mod pairs;
 mod variants;
 
-use std::{collections::BTreeSet, fs, process::Command, sync::Mutex, thread};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::Mutex, thread};
 
 use claimcheck_saboteur::{
     all,
@@ -75,16 +76,11 @@ impl Trial {
         let mut only: Vec<&str> = defect.fails.iter().map(String::as_str).collect();
         // A case that checks a whole run needs other cases.
         only.extend(only.iter().any(|case| case.contains("of the whole run")).then_some("robustness::"));
-        let summary = match defect.suite {
+        let run = match defect.suite {
             Suite::Csi => run_driver(Some(defect), defect.volumes, if whole { &[] } else { &only }),
-            Suite::Cluster => {
-                let settings = ["--sabotage", &defect.name].into_iter();
-                run_cluster(
-                    &settings.chain(defect.args.iter().map(String::as_str)).collect::<Vec<_>>(),
-                    &only,
-                )
-            }
+            Suite::Cluster => run_row(defect, &only, STEP),
         };
+        let summary = run.summary;
         let found = findings(&summary);
         // In a run of all cases, one may depend on what another one has already reported as absent.
         let skipped = if whole { skipped(&summary) } else { Vec::new() };
@@ -115,25 +111,69 @@ fn is_reported(defect: &Defect, finding: &Finding) -> bool {
     finding.as_what == as_what && defect.must_fail(&finding.case)
 }
 
+/// What a run has left.
+struct Run {
+    summary: Value,
+    /// What the drivers and the run logged.
+    logs: String,
+}
+
+/// Log lines of the saboteur, which say that a rule applies.
+const LOGGED: &str = "warn,claimcheck_saboteur=info";
+
+/// The logs in a folder.
+fn logs(folder: &Path) -> String {
+    let mut logs = String::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => logs.push_str(&self::logs(&path)),
+            path if path.extension().is_some_and(|it| it == "log") => {
+                logs.push_str(&String::from_utf8_lossy(&fs::read(path).unwrap_or_default()));
+            }
+            _ => {}
+        }
+    }
+    logs
+}
+
 /// Runs cases (all, if none are given) against the built-in driver with or without a defect.
-fn run_driver(defect: Option<&Defect>, volumes: Volumes, cases: &[&str]) -> Value {
+fn run_driver(defect: Option<&Defect>, volumes: Volumes, cases: &[&str]) -> Run {
     // Hanging calls run into the timeout repeatedly.
     let hangs = defect.is_some_and(|defect| defect.name.contains("hang"));
-    let mut settings = vec!["--ready-timeout", "2", "--call-timeout", if hangs { "3" } else { "30" }];
+    let is_legal = defect.is_some_and(|defect| defect.permitted.is_some());
+    let ready = if is_legal { "20" } else { "2" };
+    let mut settings = vec!["--ready-timeout", ready, "--call-timeout", if hangs { "3" } else { "30" }];
     settings.extend(defect.iter().flat_map(|defect| &defect.args).map(String::as_str));
     settings.extend(defect.iter().filter(|it| !it.rules.is_empty()).flat_map(|it| ["--sabotage", &it.name]));
     let flags = defect.map(|defect| defect.driver_args.join(" ")).unwrap_or_default();
     summary(&flags, volumes, &settings, cases)
 }
 
+/// Runs cases on an embedded cluster with a row, if it is not one of settings alone.
+fn run_row(defect: &Defect, cases: &[&str], step: &str) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let acts = !(defect.rules.is_empty() && defect.api.is_empty() && defect.driver_args.is_empty());
+    let config = defect.driver_config.as_ref().map(|config| {
+        let file = folder.path().join("driver.yaml");
+        // JSON is YAML.
+        fs::write(&file, config.to_string()).unwrap();
+        file.to_str().unwrap().to_owned()
+    });
+    let mut settings: Vec<&str> = defect.args.iter().map(String::as_str).collect();
+    settings.extend(acts.then_some(["--sabotage", &defect.name]).into_iter().flatten());
+    settings.extend(config.iter().flat_map(|file| ["--driver-config", file]));
+    run_cluster(&settings, cases, step)
+}
+
 /// Runs cases on an embedded cluster with these settings.
-fn run_cluster(settings: &[&str], cases: &[&str]) -> Value {
+fn run_cluster(settings: &[&str], cases: &[&str], step: &str) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
-        // A row may set another; most wait for what does not happen.
-        .env("CLAIMCHECK_STEP_TIMEOUT", STEP)
+        // Settings may have another; most cases wait for what does not happen.
+        .env("CLAIMCHECK_STEP_TIMEOUT", step)
+        .env("RUST_LOG", LOGGED)
         .args(["run", "--out"])
         .arg(&out)
         .args(settings)
@@ -143,7 +183,8 @@ fn run_cluster(settings: &[&str], cases: &[&str]) -> Value {
     let summary = fs::read(out.join("summary.json"));
     let summary =
         summary.unwrap_or_else(|_| panic!("{settings:?}: {}", String::from_utf8_lossy(&output.stderr)));
-    serde_json::from_slice(&summary).unwrap()
+    let logs = logs(&out) + &String::from_utf8_lossy(&output.stderr);
+    Run { summary: serde_json::from_slice(&summary).unwrap(), logs }
 }
 
 /// The findings of a run.
@@ -172,7 +213,7 @@ fn skipped(summary: &Value) -> Vec<String> {
 }
 
 /// The summary of a run of these cases against a driver with these flags.
-fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> Value {
+fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let mut driver = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
@@ -188,8 +229,10 @@ fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> 
         XfsImages => &["--volume-parameter", "kind=image", "--fs-type", "xfs"],
         Devices => &["--access-type", "block"],
     };
+    let out = folder.path().join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
+        .env("RUST_LOG", LOGGED)
         .args(["csi", "--format", "json", "--nodes", "2", "--attach-limit", "100"])
         .args(["--token-audience", "vault"])
         .args(settings)
@@ -203,12 +246,14 @@ fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> 
         ])
         .args(more)
         .arg("--out")
-        .arg(folder.path().join("out"))
+        .arg(&out)
         .args(cases)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{flags}: {error}: {errors}"))
+    let summary = serde_json::from_slice(&output.stdout);
+    let summary = summary.unwrap_or_else(|error| panic!("{flags}: {error}: {errors}"));
+    Run { summary, logs: logs(&out) + &errors }
 }
 
 /// Why the defect does not count as caught; none if it does. A case that was skipped, since another one has reported the
@@ -320,7 +365,7 @@ fn the_defect_matrix() {
     defects.retain(|defect| defect.suite == Suite::Csi);
     let sound: Vec<Finding> = [Directories, Images, Devices]
         .into_iter()
-        .flat_map(|volumes| findings(&run_driver(None, volumes, &[])))
+        .flat_map(|volumes| findings(&run_driver(None, volumes, &[]).summary))
         .collect();
     let wrong = |finding: &&Finding| {
         finding.as_what == As::Failure || defects.iter().any(|defect| is_reported(defect, finding))

@@ -61,7 +61,7 @@ impl Sidecar {
     fn run(&self, program: &str, step: &str) -> Value {
         let name = self.program.trim_start_matches("csi-");
         let sidecar = format!("{name}=exec:{program} {}", self.arguments);
-        run_cluster(&["--sidecar", &sidecar, "--step-timeout", step], &self.cases())
+        run_cluster(&["--sidecar", &sidecar], &self.cases(), step).summary
     }
 
     /// The bugs that the cases do not find.

@@ -22,6 +22,9 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Key;
 
+/// The maximum number of events of a watch that wait to be sent late.
+const WAITING: usize = 1024;
+
 /// A request for objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
@@ -50,6 +53,8 @@ pub enum Course {
     Accept,
     /// It fails with this status code and message.
     Fail(u16, String),
+    /// It is handled, and the response is this failure.
+    Lose(u16, String),
 }
 
 /// What becomes of an object that a request stores.
@@ -82,6 +87,10 @@ pub trait Interference: Debug + Send + Sync {
     fn after(&self, asked: &Asked, stored: &Value, result: &Value) -> Vec<Further>;
     /// Whether any objects in the response may be shown in another way.
     fn shows(&self, asked: &Asked) -> bool;
+    /// Whether a list in the response is reversed.
+    fn reverses(&self, asked: &Asked) -> bool;
+    /// How much later the events of a watch arrive.
+    fn late(&self, asked: &Asked) -> Duration;
     /// Changes an object in a response; false if it is not shown.
     fn show(&self, asked: &Asked, object: &mut Value) -> bool;
 }
@@ -123,6 +132,10 @@ impl Api {
         tokio::time::sleep(delay).await;
         match course {
             Course::Proceed => {}
+            Course::Lose(code, message) => {
+                handlers::dispatch(call, verb).await?;
+                return Err(Status::failed(code, message));
+            }
             Course::Pretend => call.query.set("dryRun", "All"),
             Course::Accept if stored.is_null() => return Ok(response::json(StatusCode::CREATED, &body)),
             Course::Accept => {
@@ -193,6 +206,9 @@ impl Api {
                 };
                 if let Some(items) = object.get_mut("items").and_then(Value::as_array_mut) {
                     items.retain_mut(|item| interference.show(&asked, item));
+                    if interference.reverses(&asked) {
+                        items.reverse();
+                    }
                 } else if !interference.show(&asked, &mut object) {
                     let message = format!("{} {:?} not found", asked.resource, asked.name);
                     return Err(Status::failed(404, message));
@@ -200,6 +216,7 @@ impl Api {
                 Either::Left(Full::new(Bytes::from(object.to_string())))
             }
             Either::Right(stream) => {
+                let late = interference.late(&asked);
                 let frames = stream.into_data_stream().map(move |Ok(frame)| {
                     let lines = frame.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
                     let shown = lines.filter_map(|line| {
@@ -212,8 +229,13 @@ impl Api {
                         is_shown.then(|| event.to_string())
                     });
                     let lines: String = shown.flat_map(|line| [line, "\n".to_owned()]).collect();
-                    Ok(hyper::body::Frame::data(Bytes::from(lines)))
+                    async move {
+                        tokio::time::sleep(late).await;
+                        Ok(hyper::body::Frame::data(Bytes::from(lines)))
+                    }
                 });
+                // Each waits from its arrival on, and their order remains.
+                let frames = frames.buffered(WAITING);
                 Either::Right(http_body_util::StreamBody::new(frames.boxed()))
             }
         };

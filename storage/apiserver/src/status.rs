@@ -46,6 +46,9 @@ impl Status {
             404 => "NotFound",
             409 => "Conflict",
             422 => "Invalid",
+            429 => "TooManyRequests",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
             _ => "InternalError",
         };
         Self::new(status, reason, message, Some(json!({})))

@@ -1,7 +1,7 @@
 //! What a defect does to requests to the embedded API server: the interference of the rules in a row.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -29,6 +29,8 @@ const STORED: [&str; 3] = ["create", "update", "patch"];
 pub(crate) struct ApiSaboteur {
     rules: Vec<Rule>,
     matched: Mutex<BTreeMap<(usize, Stage, String), u64>>,
+    /// The rules that have applied.
+    applied: Mutex<BTreeSet<usize>>,
 }
 
 /// When a rule is looked at.
@@ -41,7 +43,7 @@ enum Stage {
 
 impl ApiSaboteur {
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self { rules, matched: Mutex::default() }
+        Self { rules, matched: Mutex::default(), applied: Mutex::default() }
     }
 
     /// The rules that match a request with an action for which this holds.
@@ -58,10 +60,26 @@ impl ApiSaboteur {
                 && rule.then.iter().any(|action| acts(rule, action))
                 && conditions_hold(rule, stored, new);
             if holds && self.is_due(rule, (number, stage), asked, new) {
+                self.note_applied(number);
                 matching.push(rule);
             }
         }
         matching
+    }
+
+    /// The rules about responses.
+    fn shown(&self, asked: &Asked) -> impl Iterator<Item = &Rule> {
+        let shown = self.rules.iter().enumerate().filter(|(_, rule)| sees(rule, asked));
+        shown.map(|(number, rule)| {
+            self.note_applied(number);
+            rule
+        })
+    }
+
+    fn note_applied(&self, number: usize) {
+        if self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
+            tracing::info!(rule = number, "a rule of the API applies");
+        }
     }
 
     /// Whether this is the number of the request at which a rule acts.
@@ -86,6 +104,7 @@ fn is_by(name: &str, user: &str) -> bool {
         "any" => true,
         "suite" => user == SUITE,
         "node" => user.starts_with(NODES),
+        "controllers" => user.starts_with(CONTROLLERS),
         name => user.rsplit(':').next().is_some_and(|user| {
             user.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('-'))
         }),
@@ -95,7 +114,9 @@ fn is_by(name: &str, user: &str) -> bool {
 /// Whether a rule changes what a user sees in the response: also in those to its writes, since components keep them. The
 /// controllers share one cache.
 fn sees(rule: &Rule, asked: &Asked) -> bool {
-    let changes = |action: &Action| matches!(action, Action::See(_) | Action::Hide(true));
+    let changes = |action: &Action| {
+        matches!(action, Action::See(_) | Action::Hide(true) | Action::Reverse(true) | Action::Late(_))
+    };
     let by =
         |name: &String| is_by(name, &asked.user) || (name == "cache" && asked.user.starts_with(CONTROLLERS));
     let is_written = STORED.contains(&asked.verb)
@@ -183,7 +204,7 @@ impl Interference for ApiSaboteur {
     fn before(&self, asked: &Asked, stored: &Value, body: &Value) -> (Duration, Course) {
         let (mut delay, mut course) = (Duration::ZERO, Course::Proceed);
         let acts = |_: &Rule, action: &Action| match action {
-            Action::Delay(_) | Action::Refuse(_) | Action::Accept(true) => true,
+            Action::Delay(_) | Action::Refuse(_) | Action::Lose(_) | Action::Accept(true) => true,
             Action::Drop(true) => !stores(asked),
             _ => false,
         };
@@ -193,6 +214,7 @@ impl Interference for ApiSaboteur {
             match action {
                 Action::Delay(time) => delay += *time,
                 Action::Refuse(refusal) => course = Course::Fail(refusal.code, refusal.message.clone()),
+                Action::Lose(refusal) => course = Course::Lose(refusal.code, refusal.message.clone()),
                 Action::Accept(true) => course = Course::Accept,
                 Action::Drop(true) if !stores(asked) => course = Course::Pretend,
                 _ => {}
@@ -229,9 +251,18 @@ impl Interference for ApiSaboteur {
         self.rules.iter().any(|rule| sees(rule, asked))
     }
 
+    fn reverses(&self, asked: &Asked) -> bool {
+        self.shown(asked).flat_map(|rule| &rule.then).any(|action| matches!(action, Action::Reverse(true)))
+    }
+
+    fn late(&self, asked: &Asked) -> Duration {
+        let late = |action: &Action| if let Action::Late(time) = action { *time } else { Duration::ZERO };
+        self.shown(asked).flat_map(|rule| &rule.then).map(late).sum()
+    }
+
     fn show(&self, asked: &Asked, object: &mut Value) -> bool {
         let mut is_shown = true;
-        for rule in self.rules.iter().filter(|rule| sees(rule, asked)) {
+        for rule in self.shown(asked) {
             if !rule.when.stored.iter().all(|(path, predicate)| satisfies(object, path, predicate, None)) {
                 continue;
             }

@@ -14,8 +14,8 @@ use crate::row::{Change, Number, Predicate, duration, one_or_many};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Who requests: controllers by name (`binder`), `node` for the agents of nodes, `cache` for what all controllers read,
-    /// or `suite` for the cases.
+    /// Who requests: controllers by name (`binder`) or all of them (`controllers`), `node` for the agents of nodes, `cache`
+    /// for what all controllers read, `suite` for the cases, or `any`.
     #[serde(deserialize_with = "one_or_many")]
     pub by: Vec<String>,
     /// The verbs: create, update (also by patches), delete; read is what is not a change.
@@ -55,6 +55,8 @@ pub enum Action {
     Accept(bool),
     /// It fails.
     Refuse(Refusal),
+    /// It is handled, and its response is this failure.
+    Lose(Refusal),
     /// It waits before.
     Delay(#[serde(deserialize_with = "duration")] Duration),
     /// The object that is stored is changed.
@@ -63,6 +65,10 @@ pub enum Action {
     See(Change),
     /// The object is not read.
     Hide(bool),
+    /// Lists are reversed.
+    Reverse(bool),
+    /// Events of watches arrive so much later.
+    Late(#[serde(deserialize_with = "duration")] Duration),
     /// The administrator requests something after it.
     Also(Also),
 }

@@ -1,10 +1,13 @@
-//! The rows of `defects/`, which are part of the program.
+//! The rows of `defects/` and `legal/`, which are part of the program.
 
 use std::{env, fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{family, row::Defect};
+use crate::{
+    family,
+    row::{Defect, Suite},
+};
 
 /// The files, and what they contain.
 const FILES: [(&str, &str); 40] = [
@@ -50,29 +53,50 @@ const FILES: [(&str, &str); 40] = [
     ("inside.yaml", include_str!("../defects/inside.yaml")),
 ];
 
+/// The files of legal behaviour, which fails no case.
+const LEGAL: [(&str, &str); 3] = [
+    ("csi.yaml", include_str!("../legal/csi.yaml")),
+    ("cluster.yaml", include_str!("../legal/cluster.yaml")),
+    ("api.yaml", include_str!("../legal/api.yaml")),
+];
+
 /// A folder with other versions of the files, so that their authors can try them without a build.
 const FOLDER: &str = "CLAIMCHECK_DEFECTS";
+/// The same for the files of legal behaviour.
+const LEGAL_FOLDER: &str = "CLAIMCHECK_LEGAL";
 
 /// All defects, in the order of the files.
 ///
 /// # Errors
 /// A row is malformed, or the folder in the environment lacks a file.
 pub fn all() -> Result<Vec<Defect>> {
+    rows(FOLDER, "defects", &FILES)
+}
+
+/// All rows of legal behaviour.
+///
+/// # Errors
+/// The same.
+pub fn legal() -> Result<Vec<Defect>> {
+    rows(LEGAL_FOLDER, "legal", &LEGAL)
+}
+
+fn rows(variable: &str, place: &str, files: &[(&str, &str)]) -> Result<Vec<Defect>> {
     let mut defects = Vec::new();
-    let folder = env::var_os(FOLDER).map(PathBuf::from);
-    for (file, built_in) in FILES {
+    let folder = env::var_os(variable).map(PathBuf::from);
+    for (file, built_in) in files {
         let text = match &folder {
             Some(folder) => {
-                &fs::read_to_string(folder.join(file)).with_context(|| format!("{FOLDER}: {file}"))?
+                &fs::read_to_string(folder.join(file)).with_context(|| format!("{variable}: {file}"))?
             }
-            None => built_in,
+            None => *built_in,
         };
         let rows: Vec<serde_json::Value> =
-            serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/defects/{file}"))?;
+            serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/{place}/{file}"))?;
         for row in rows {
             let of = |row: &serde_json::Value| {
                 let name = row["name"].as_str().unwrap_or("a row without a name");
-                format!("testing/saboteur/defects/{file}, {name}")
+                format!("testing/saboteur/{place}/{file}, {name}")
             };
             let family = of(&row);
             for row in family::members(row).context(family)? {
@@ -84,15 +108,19 @@ pub fn all() -> Result<Vec<Defect>> {
     Ok(defects)
 }
 
-/// The defect of this name.
+/// The defect or legal row of this name, or one that does what several do: their names, with commas.
 ///
 /// # Errors
 /// There is none.
 pub fn defect(name: &str) -> Result<Defect> {
-    match all()?.into_iter().find(|defect| defect.name == name) {
-        Some(defect) => Ok(defect),
+    let rows: Vec<Defect> = all()?.into_iter().chain(legal()?).collect();
+    let named = |name| match rows.iter().find(|row| row.name == name) {
+        Some(row) => Ok(row.clone()),
         None => bail!("there is no defect {name:?}: docs/defects.md lists them"),
-    }
+    };
+    let mut named = name.split(',').map(named);
+    let first = named.next().context("a name is missing")??;
+    named.try_fold(first, |row, other| Ok(row.and(other?)))
 }
 
 /// The name of a defect, for command lines.
@@ -119,7 +147,8 @@ pub fn named_for_csi(name: &str) -> Result<String, String> {
 /// The defect of this name, if it lies outside of the driver.
 fn proxied(name: &str) -> Result<Defect, String> {
     let defect = defect(name).map_err(|error| format!("{error:#}"))?;
-    match defect.rules.is_empty() && defect.api.is_empty() {
+    let is_inside = defect.suite == Suite::Csi || defect.driver_args.is_empty();
+    match defect.rules.is_empty() && defect.api.is_empty() && is_inside {
         true => Err(format!("{name} is a defect inside of the built-in driver: use its flag --defect")),
         false => Ok(defect),
     }
@@ -155,15 +184,25 @@ mod tests {
     fn rows_are_complete_and_name_methods_that_exist() {
         let methods: BTreeSet<String> = Messages::csi().unwrap().names().into_iter().collect();
         let mut names = BTreeSet::new();
-        for defect in all().unwrap() {
+        for defect in all().unwrap().into_iter().chain(legal().unwrap()) {
             assert!(names.insert(defect.name.clone()), "{} is there twice", defect.name);
+            assert!(!defect.name.contains(','), "{}: commas separate names", defect.name);
             assert!(defect.does.ends_with('.'), "{}: `does` is a sentence", defect.name);
-            assert!(!defect.fails.is_empty(), "{} fails no case", defect.name);
-            let is_inside = defect.driver_args.contains(&"--defect".to_owned());
             assert_eq!(
-                defect.rules.is_empty() && defect.api.is_empty(),
-                is_inside,
-                "{}: either rules or --defect",
+                defect.fails.is_empty(),
+                defect.permitted.is_some(),
+                "{}: either it fails cases, or something permits it",
+                defect.name
+            );
+            let is_inside = defect.driver_args.contains(&"--defect".to_owned());
+            let has_rules = !defect.rules.is_empty() || !defect.api.is_empty();
+            let is_setting = defect.permitted.is_some()
+                && !(defect.args.is_empty()
+                    && defect.driver_args.is_empty()
+                    && defect.driver_config.is_none());
+            assert!(
+                if has_rules { !is_inside } else { is_inside || is_setting },
+                "{}: either rules, or --defect or settings",
                 defect.name
             );
             assert!(
@@ -174,7 +213,8 @@ mod tests {
             for rule in &defect.rules {
                 assert!(!rule.then.is_empty(), "{}: a rule does nothing", defect.name);
                 let named = rule.on.iter().chain(&rule.when.after).chain(&rule.when.cancelled);
-                let unknown: Vec<&String> = named.filter(|method| !methods.contains(*method)).collect();
+                let unknown: Vec<&String> =
+                    named.filter(|method| *method != "any" && !methods.contains(*method)).collect();
                 assert!(unknown.is_empty(), "{}: there are no methods {unknown:?}", defect.name);
             }
         }

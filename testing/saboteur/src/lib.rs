@@ -29,7 +29,7 @@ use anyhow::Result;
 use claimcheck_apiserver::Interference;
 use claimcheck_csi::{Endpoint, Server};
 
-pub use defects::{all, defect, named, named_for_csi};
+pub use defects::{all, defect, legal, named, named_for_csi};
 pub use process::Args;
 
 /// What a defect does to requests to the embedded API server; none if it does nothing to them.

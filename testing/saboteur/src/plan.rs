@@ -41,7 +41,7 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
     let source = world.object(id).and_then(|object| object.source.clone()).or_else(|| requested_source(call));
     let source = source.unwrap_or_default();
     let is = |expected: Option<bool>, so: bool| expected.is_none_or(|expected| expected == so);
-    rule.on.contains(&call.method)
+    rule.on.iter().any(|method| method == "any" || *method == call.method)
         && when.request.iter().all(|(path, predicate)| satisfies(&call.request, path, predicate, first))
         && is(when.repeated, world.repeated(&call.method, &call.key))
         && is(when.racing, call.racing)

@@ -38,6 +38,8 @@ use crate::{
 
 /// A message of gRPC begins with whether it is compressed, and its length.
 const PREFIX: usize = 5;
+/// Field 1900, a text of one letter: csi.proto has no fields with such numbers.
+const UNKNOWN_FIELD: &[u8] = &[0xe2, 0x76, 1, b'x'];
 
 /// What ends or stops the driver's process and this one.
 #[derive(Clone, Copy, Debug)]
@@ -86,16 +88,18 @@ struct Answer {
     error: String,
     /// The details of an error.
     details: &'static [u8],
+    /// What follows each message.
+    more: &'static [u8],
 }
 
 impl Answer {
     fn ok(message: Value) -> Self {
-        Self { code: Code::Ok, messages: vec![message], raw: None, error: String::new(), details: &[] }
+        Self { messages: vec![message], error: String::new(), ..Self::error(Code::Ok) }
     }
 
     fn error(code: Code) -> Self {
         let error = "an answer of the saboteur".to_owned();
-        Self { code, messages: Vec::new(), raw: None, error, details: &[] }
+        Self { code, messages: Vec::new(), raw: None, error, details: &[], more: &[] }
     }
 }
 
@@ -163,6 +167,7 @@ impl Proxy {
         self.save_content(&call)?;
         let before: Vec<usize> =
             rules.iter().copied().filter(|nth| self.defect.rules[*nth].when.is_before()).collect();
+        before.iter().for_each(|nth| self.note_applied(*nth));
         let (request, twice, instead) = self.before(&before, &call, first.as_ref()).await?;
         let skipped = instead.is_some();
         let mut answer = match instead {
@@ -190,6 +195,7 @@ impl Proxy {
                     || is_answered(&self.defect.rules[*nth], code, &answer.messages)
             })
             .collect();
+        after.iter().filter(|nth| !before.contains(nth)).for_each(|nth| self.note_applied(*nth));
         self.further(&after, head, &call).await?;
         self.answer(&after, &call, &mut answer, first.as_ref())?;
         let object = self.remember(&call, &answer)?;
@@ -206,15 +212,15 @@ impl Proxy {
         let mut matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner);
         let number = matches.entry(nth).or_default();
         *number += 1;
-        let is_due = match self.defect.rules[nth].when.call {
+        match self.defect.rules[nth].when.call {
             None => true,
             Some(Number::Nth(expected)) => *number == expected,
             Some(Number::From { from }) => *number >= from,
-        };
-        if is_due {
-            info!(defect = self.defect.name, rule = nth, "a rule applies");
         }
-        is_due
+    }
+
+    fn note_applied(&self, nth: usize) {
+        info!(defect = self.defect.name, rule = nth, "a rule applies");
     }
 
     /// Does what comes before a call: the request as it is forwarded, whether twice, or the answer instead.
@@ -310,6 +316,10 @@ impl Proxy {
                 }
                 Action::Details(true) => {
                     *answer = Answer { details: b"details", ..Answer::error(answer.code) }
+                }
+                Action::UnknownField(true) => {
+                    answer.raw = None;
+                    answer.more = UNKNOWN_FIELD;
                 }
                 Action::AnswerCode(Code::Ok) => *answer = Answer::ok(Value::Object(serde_json::Map::new())),
                 Action::AnswerCode(code) => *answer = Answer::error(*code),
@@ -516,7 +526,7 @@ impl Proxy {
         };
         let body = Full::new(bytes).with_trailers(async move { Some(Ok::<HeaderMap, Infallible>(trailers)) });
         let raw = Response::from_parts(head, Body::new(body));
-        Ok(Answer { code, messages, raw: Some(raw), error: String::new(), details: &[] })
+        Ok(Answer { messages, raw: Some(raw), error: String::new(), ..Answer::error(code) })
     }
 
     fn response(answer: Answer, method: &Method) -> Result<Response<Body>> {
@@ -529,7 +539,7 @@ impl Proxy {
         }
         let mut bytes = Vec::new();
         for message in &answer.messages {
-            bytes.extend_from_slice(&frame(&encode(&method.answer, message)?));
+            bytes.extend_from_slice(&frame(&[&encode(&method.answer, message)?, answer.more].concat()));
         }
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),

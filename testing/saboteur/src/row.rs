@@ -21,8 +21,13 @@ pub struct Defect {
     pub name: String,
     /// What it does, in one sentence.
     pub does: String,
-    /// The cases that must fail; without `[mount]` or `[block]`, those of either kind count.
+    /// The cases that must fail; without `[mount]` or `[block]`, those of either kind count. None for a legal row.
+    #[serde(default)]
     pub fails: Vec<String>,
+    /// What permits it, if it is legal, so that no case may fail: a section of the CSI specification or a page of
+    /// Kubernetes, and its words.
+    #[serde(default)]
+    pub permitted: Option<String>,
     /// Words that the message of one of them contains.
     #[serde(default)]
     pub message: String,
@@ -51,6 +56,9 @@ pub struct Defect {
     /// Further arguments of the built-in driver, by which it differs from the usual one.
     #[serde(default)]
     pub driver_args: Vec<String>,
+    /// The driver file of a run on a cluster (`--driver-config`).
+    #[serde(default)]
+    pub driver_config: Option<Value>,
     /// When it occurs, and what it does; nothing if it is a defect of the built-in driver, by `driver_args`.
     #[serde(default)]
     pub rules: Vec<Rule>,
@@ -63,6 +71,18 @@ impl Defect {
     /// Whether a case is one that must fail.
     pub fn must_fail(&self, case: &str) -> bool {
         self.fails.iter().any(|id| is_case(id, case))
+    }
+
+    /// One row that does what both do.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.name = format!("{},{}", self.name, other.name);
+        self.args.extend(other.args);
+        self.driver_args.extend(other.driver_args);
+        self.driver_config = other.driver_config.or(self.driver_config);
+        self.rules.extend(other.rules);
+        self.api.extend(other.api);
+        self
     }
 }
 
@@ -101,7 +121,7 @@ pub enum Volumes {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The methods: one, or a list.
+    /// The methods: one, a list, or `any`.
     #[serde(deserialize_with = "one_or_many")]
     pub on: Vec<String>,
     /// The conditions.
@@ -282,6 +302,8 @@ pub enum Action {
     Message(String),
     /// An error gets details, in addition to its message.
     Details(bool),
+    /// The messages of the answer get a field that csi.proto does not have.
+    UnknownField(bool),
     /// Another method is called afterwards.
     Call(Further),
     /// The owner and mode of what is at the path of the call are changed.

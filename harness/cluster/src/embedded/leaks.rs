@@ -60,11 +60,23 @@ pub(super) async fn volumes_of(driver: &Driver) -> Vec<Leak> {
     listed(page).await
 }
 
-/// The number of snapshots of a volume that the driver lists; none if it does not list them.
+/// The number of snapshots of a volume that the driver lists on all pages; none if it does not list them.
 pub(super) async fn snapshots_of(driver: &Driver, volume: &str) -> Option<usize> {
-    let request = ListSnapshotsRequest { source_volume_id: volume.to_owned(), ..Default::default() };
-    let answer = timeout(LISTING, driver.controller().list_snapshots(request)).await.ok()?.ok()?;
-    Some(answer.into_inner().entries.len())
+    let pages = async {
+        let (mut count, mut starting_token) = (0, String::new());
+        for _ in 0..LISTED {
+            let source_volume_id = volume.to_owned();
+            let request = ListSnapshotsRequest { source_volume_id, starting_token, ..Default::default() };
+            let page = driver.controller().list_snapshots(request).await.ok()?.into_inner();
+            count += page.entries.len();
+            if page.next_token.is_empty() {
+                return Some(count);
+            }
+            starting_token = page.next_token;
+        }
+        None
+    };
+    timeout(LISTING, pages).await.ok()?
 }
 
 /// The volumes of all pages, by their tokens.

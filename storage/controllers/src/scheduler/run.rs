@@ -144,8 +144,9 @@ impl Controller for Scheduler {
             }
             Action::Bind(pod, node) => bind(context, &pod, &node).await?,
             Action::Report(pod, reason, message) => {
+                // Before the write, as upstream: if its response is lost, the condition is there, and no event follows.
+                context.event(&*pod, EventType::Warning, "FailedScheduling", message.clone());
                 context.patch_status(&*pod, unscheduled(&pod, reason, &message, Timestamp::now())).await?;
-                context.event(&*pod, EventType::Warning, "FailedScheduling", message);
             }
             Action::Preempt { victim, preemptor } => {
                 context.patch_status(&*victim, preempted(&victim, Timestamp::now())).await?;

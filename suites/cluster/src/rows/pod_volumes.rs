@@ -176,7 +176,15 @@ async fn downward_api(t: Arc<Fixture>) -> Result<()> {
     let expected =
         Script::run_to_completion("pod", "cd /v/me; cat name; echo; cat namespace; echo; cat labels")
             .volume("me", json!({ "downwardAPI": { "items": items } }));
-    equal(&t, &expected, &format!("pod\n{}\napp=\"pod\"", t.namespace())).await
+    let pod = t.script(&expected).await?;
+    let output = t.ended(&pod).await?;
+    // With those that a webhook has added.
+    let labels = t.pod_now(&pod).await?.metadata.labels.unwrap_or_default();
+    ensure!(labels.get("app").is_some_and(|app| app == "pod"), "the pod has the labels {labels:?}");
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+    let expected = format!("pod\n{}\n{}", t.namespace(), labels.join("\n"));
+    ensure!(output == expected, "pod output {output:?} instead of {expected:?}");
+    Ok(())
 }
 
 async fn projected(t: Arc<Fixture>) -> Result<()> {

@@ -146,10 +146,10 @@ async fn fields(t: Arc<Fixture>) -> Result<()> {
         status.error.is_none() && status.creation_time.is_some(),
         "the status of the snapshot is {status:?}"
     );
-    // Zero, if the driver does not know it.
+    // None, if the driver does not know it: csi-snapshotter ignores a size_bytes of 0.
     let sizes = (restore_size(&snapshot), content.status.as_ref().and_then(|status| status.restore_size));
     ensure!(
-        sizes.0.is_some() && sizes.0 == sizes.1,
+        sizes.0 == sizes.1 && sizes.0.is_none_or(|size| size > 0),
         "restoreSize of the snapshot and of its content are {sizes:?} bytes"
     );
     let message = t.event("snapshot", "SnapshotReady").await?;

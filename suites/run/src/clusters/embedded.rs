@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
 use claimcheck_cluster::{
     Api, Assets, Cluster, ClusterCapabilities, ControllerPrograms, DriverPolicy, Instrumentation, Options,
@@ -15,7 +15,7 @@ use claimcheck_suites::{
     Environment, FileSystems, FsType,
     testdriver::{Class, TestDriver},
 };
-use claimcheck_vendor::{DriverCommand, Plan};
+use claimcheck_vendor::{DriverCommand, Plan, driver_command::BUILTIN};
 
 use super::{
     place::{Development, NO_INLINE, Place, UNKNOWN, loop_devices},
@@ -100,6 +100,14 @@ impl Driver {
     /// The run folder cannot be written, or the API server cannot have the defect.
     fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
         let of_calls = self.sabotage.as_deref().filter(|defect| claimcheck_saboteur::is_of_calls(defect));
+        let mut vendor = self.vendor.clone();
+        if let Some(row) = self.sabotage.as_deref().map(claimcheck_saboteur::defect).transpose()?
+            && !row.driver_args.is_empty()
+        {
+            ensure!(self.is_builtin(), "--sabotage {} is of the built-in driver: omit --driver", row.name);
+            let words = BUILTIN.into_iter().map(str::to_owned).chain(row.driver_args);
+            vendor.driver = DriverCommand::OwnProgram(words.collect());
+        }
         let interference = self.sabotage.as_deref().map_or(Ok(None), claimcheck_saboteur::interference)?;
         if let (Some(_), Api::Stock(_), Some(defect)) = (&interference, &api, &self.sabotage) {
             bail!(
@@ -108,7 +116,7 @@ impl Driver {
         }
         Ok(Options {
             nodes,
-            vendor: self.vendor.clone().sabotaged(of_calls),
+            vendor: vendor.sabotaged(of_calls),
             policy: self.policy(),
             pod_images: self.pod_images.clone(),
             start_timeout: self.start_timeout.unwrap_or(START_TIMEOUT),
