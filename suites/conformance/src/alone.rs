@@ -95,7 +95,7 @@ mod tests {
         let alone: usize = by_reason.values().map(Vec::len).sum();
         assert!(alone * 8 < all, "{alone} of {all} cases run alone: {by_reason:#?}");
         for (reason, sums) in [
-            (Alone::ListsAll, 13),
+            (Alone::ListsAll, 16),
             (Alone::ComparesCapacity, 1),
             (Alone::FillsNode, 1),
             (Alone::AttachesMany, 2),

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Verbs with which the expected result begins in the name of a case.
-const VERBS: [&str; 44] = [
+const VERBS: [&str; 46] = [
     "applies",
     "are",
     "attaches",
@@ -43,6 +43,7 @@ const VERBS: [&str; 44] = [
     "mounts",
     "preserves",
     "prevents",
+    "provides",
     "reports",
     "restores",
     "return",
@@ -51,6 +52,7 @@ const VERBS: [&str; 44] = [
     "shows",
     "succeed",
     "succeeds",
+    "survive",
     "survives",
     "unmount",
     "unmounts",

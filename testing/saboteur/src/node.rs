@@ -38,6 +38,7 @@ fn harm_files(path: &Path, harm: &Harm, content: Option<&Path>) -> io::Result<()
             keep(path, total * hundredths / 100)
         }
         Harm::First4k => files(path)?.iter().try_for_each(|file| clear(file, 0, PIECE.min(length(file)))),
+        Harm::Attributes => plain(path),
         Harm::Swap | Harm::CopySource | Harm::Stale => {
             let content = content.filter(|content| content.is_dir()).ok_or_else(missing)?;
             empty(path)?;
@@ -81,6 +82,25 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Takes owners, modes and links from all that is in a directory.
+fn plain(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let (entry, path) = entry.map(|entry| (entry.file_type(), entry.path()))?;
+        let kind = entry?;
+        if kind.is_symlink() {
+            let content = fs::read(&path)?;
+            fs::remove_file(&path)?;
+            fs::write(&path, content)?;
+        }
+        if kind.is_dir() {
+            plain(&path)?;
+        }
+        chown(&path, Some(0), Some(0))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(if kind.is_dir() { 0o755 } else { 0o644 }))?;
+    }
+    Ok(())
+}
+
 fn empty(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -116,6 +136,7 @@ fn harm_device(path: &Path, harm: &Harm, content: Option<&Path>) -> io::Result<(
             clear(path, kept, size - kept)
         }
         Harm::First4k => (0..size / APART).try_for_each(|piece| clear(path, piece * APART, PIECE)),
+        Harm::Attributes => Ok(()),
         Harm::Swap | Harm::CopySource | Harm::Stale => {
             let mut content = File::open(content.filter(|content| content.is_file()).ok_or_else(missing)?)?;
             let mut device = OpenOptions::new().write(true).open(path)?;

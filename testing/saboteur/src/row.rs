@@ -430,6 +430,8 @@ pub enum Harm {
     CopySource,
     /// It is replaced by that of the deleted volume that had its name, without its first 4 KiB.
     Stale,
+    /// All files belong to root and are readable by all, and links become files, as in a copy of their content alone.
+    Attributes,
 }
 
 /// Objects in relation to that of a call.
@@ -521,7 +523,7 @@ impl<'de> Deserialize<'de> for Harm {
         }
         let wrong = |text: &str| {
             D::Error::custom(format!(
-                "do: {text:?}: use wipe, first_4k, swap, copy_source, stale, {{keep: 8MiB}} or {{keep: 90%}}"
+                "do: {text:?}: use wipe, first_4k, swap, copy_source, stale, attributes, {{keep: 8MiB}} or {{keep: 90%}}"
             ))
         };
         match Written::deserialize(deserializer)? {
@@ -531,6 +533,7 @@ impl<'de> Deserialize<'de> for Harm {
                 "swap" => Ok(Self::Swap),
                 "copy_source" => Ok(Self::CopySource),
                 "stale" => Ok(Self::Stale),
+                "attributes" => Ok(Self::Attributes),
                 _ => Err(wrong(&word)),
             },
             Written::Keep { keep } => {

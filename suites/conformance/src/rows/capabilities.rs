@@ -13,7 +13,7 @@ use claimcheck_engine::skip;
 
 use super::{ATTACH, CAPACITY, CREATE, EXPAND, MOUNTS, NODE_EXPAND, PERSISTS, STAGE, case};
 use crate::{
-    case::Row,
+    case::{Access, Row},
     expect::{Answer, status_text},
     fixture::{Fixture, Step, VolumeOnNode, with_mode},
     need::Need,
@@ -43,6 +43,13 @@ pub(super) const ROWS: &[Row] = &[
     .also(&[spec::ALL_ACCESS, spec::EITHER_ACCESS])
     .needs(&[CREATE, MOUNTS, PERSISTS])
     .each(),
+    Row::new(
+        "a MULTI_NODE_MULTI_WRITER volume on two nodes shows the same data",
+        spec::ANY_ACCESS,
+        case!(two_nodes),
+    )
+    .also(&[spec::ATTACH_USABLE])
+    .needs(&[CREATE, Need::SecondNode, Need::Files, Need::Access(Access::Mount), MOUNTS]),
 ];
 
 async fn unknown_mode(f: &Fixture) -> Result<()> {
@@ -198,6 +205,20 @@ async fn two_modes(f: &Fixture) -> Result<()> {
     let Some(text) = held else { return Ok(()) };
     let placed = f.publish_all(volume).await?;
     f.must_hold(&placed, 0, text, "after the volume was used with two access modes").await
+}
+
+async fn two_nodes(f: &Fixture) -> Result<()> {
+    let mode = Mode::MultiNodeMultiWriter;
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![with_mode(f.capability(), mode)];
+    let Ok(made) = f.create_volume(request).await else {
+        return Err(skip(format!("the driver supports no {} volumes", mode.as_str_name())));
+    };
+    let volume = made.volume.unwrap_or_default();
+    f.must_reach_second(&volume)?;
+    let placed = published_as(f, volume, mode).await?;
+    f.must_share(&placed, with_mode(f.capability(), mode)).await?;
+    f.withdraw(&placed).await
 }
 
 const fn is_writer(mode: Mode) -> bool {

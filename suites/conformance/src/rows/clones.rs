@@ -7,12 +7,16 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::Schedule;
 
-use super::{CLONE, CLONES, CREATE, CREATE_AGAIN, MOUNTS, PERSISTS, SAME_DATA, case};
+use super::{
+    CLONE, CLONES, CREATE, CREATE_AGAIN, EXPAND, MOUNTS, PERSISTS, RESTORES, SAME_DATA, SNAPSHOT, case,
+    node_expand::{finish, keeps},
+    snapshots::must_restore,
+};
 use crate::{
-    case::Row,
+    case::{Access, Row},
     effect::Effect,
     expect::Answer,
-    fixture::{Fixture, Step, from_volume},
+    fixture::{Fixture, Step, from_snapshot, from_volume},
     need::Need,
     spec,
     verdict::Breaks,
@@ -34,6 +38,14 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, SAME_DATA])
         .each(),
     Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(clone_of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("CreateVolume from a volume copies owners, modes and links of files", spec::CLONE, case!(attributes)).needs(&[CLONE, CREATE, Need::Files, Need::Access(Access::Mount), CLONES]),
+    Row::new("CreateVolume from a published volume copies its data", spec::CLONE, case!(in_use)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("CreateVolume from a restored volume copies its data", spec::CLONE, case!(of_restored)).needs(&[CLONE, SNAPSHOT, CREATE, Need::Files, CLONES, RESTORES]).each(),
+    Row::new("CreateVolume from a snapshot of a clone restores its data", spec::RESTORE, case!(snapshotted)).needs(&[CLONE, SNAPSHOT, CREATE, Need::Files, CLONES, RESTORES]).each(),
+    Row::new("ControllerExpandVolume of a clone preserves its data and that of its source", spec::EXPAND_KEEPS, case!(expanded))
+        .also(&[spec::VOLUME_UNIQUE])
+        .needs(&[CLONE, EXPAND, CREATE, Need::Files, CLONES])
+        .each(),
     Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE, CLONES]),
 ];
@@ -121,6 +133,50 @@ async fn clone_of_a_clone(f: &Fixture) -> Result<()> {
     let source = f.holding("handed on").await?;
     let clone = cloned(f, &source.volume_id).await?;
     f.must_still_hold(&cloned(f, &clone.volume_id).await?, "handed on", "in a clone of a clone").await
+}
+
+async fn attributes(f: &Fixture) -> Result<()> {
+    let (source, written) = f.with_attributes().await?;
+    f.must_have_attributes(cloned(f, &source.volume_id).await?, &written, "in a clone").await
+}
+
+/// A driver may be unable to copy a volume in use.
+async fn in_use(f: &Fixture) -> Result<()> {
+    let source = f.up_with("in use").await?;
+    let clone = match f.create_volume(f.create_from(from_volume(source.id()))).await {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            f.warn("CreateVolume from a published volume returns FailedPrecondition: volumes in use have no clones");
+            return Ok(());
+        }
+        made => made.works("CreateVolume from a published volume")?.volume.unwrap_or_default(),
+    };
+    f.must_still_hold(&clone, "in use", "in a clone of a published volume").await
+}
+
+async fn of_restored(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.holding("of the source").await?.volume_id).await?;
+    let restored = f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?;
+    let restored = f.put(restored, "of the restored volume").await?;
+    let what = "in a clone of a restored volume";
+    f.must_still_hold(&cloned(f, &restored.volume_id).await?, "of the restored volume", what).await
+}
+
+async fn snapshotted(f: &Fixture) -> Result<()> {
+    let clone = cloned(f, &f.holding("of the source").await?.volume_id).await?;
+    let clone = f.put(clone, "of the clone").await?;
+    let snapshot = f.snapshot(&clone.volume_id).await?;
+    must_restore(f, &snapshot, "of the clone", "in a volume restored from the snapshot of a clone").await
+}
+
+async fn expanded(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the source";
+    let source = f.holding(TEXT).await?;
+    let clone = cloned(f, &source.volume_id).await?;
+    let on_node = f.grow(&clone.volume_id).await?;
+    let clone = f.publish_all(clone).await?;
+    finish(f, &clone, on_node).await?;
+    keeps(f, &clone, TEXT, "in the clone, after ControllerExpandVolume").await?;
+    f.must_still_hold(&source, TEXT, "in the source, after its clone was expanded").await
 }
 
 async fn larger(f: &Fixture) -> Result<()> {

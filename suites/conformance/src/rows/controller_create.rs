@@ -253,11 +253,19 @@ async fn other_size(f: &Fixture) -> Result<()> {
     let (size, grown) = (first.capacity_bytes, f.config().grown());
     request.capacity_range = Some(f.driver().range(grown));
     let what = "CreateVolume with an existing name and a different size";
-    match f.create_volume(request).await {
+    match f.create_volume(request.clone()).await {
         Ok(_) if size == 0 => f.warn("volumes have no size: an existing name matches any requested size"),
         // The driver has rounded up the smaller size, so that the volume has the larger one, too.
         Ok(_) if size >= grown => {}
         answer => answer.refused(what, &[Code::AlreadyExists])?,
+    }
+    let less = f.config().volume_size / 2;
+    if size > less {
+        request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
+        // The driver may reject the size before it looks for the name.
+        let codes = [Code::AlreadyExists, Code::OutOfRange];
+        let what = "CreateVolume with an existing name and limit_bytes below the size of the volume";
+        f.create_volume(request).await.refused(what, &codes)?;
     }
     keeps_text(f, &first, what).await
 }

@@ -321,6 +321,13 @@ async fn validated(f: &Fixture) -> Result<()> {
             confirmed
         }
     };
+    ensure!(
+        confirmed.volume_context.is_empty() || confirmed.volume_context == volume.volume_context,
+        "ValidateVolumeCapabilities of volume {:?} with the volume_context {:?} confirms {:?}",
+        volume.volume_id,
+        volume.volume_context,
+        confirmed.volume_context
+    );
     contains(&confirmed.volume_capabilities, &f.capability(), &volume)
 }
 

@@ -68,6 +68,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerModifyVolume of a volume with mutable parameters succeeds", spec::MODIFY, case!(modify_made))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
+    Row::new("ControllerModifyVolume preserves data", spec::MODIFY, case!(modify_keeps))
+        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::Files, MOUNTS, PERSISTS])
+        .each(),
     Row::new("ControllerModifyVolume with invalid mutable parameters returns InvalidArgument", spec::MODIFY_BAD, case!(modify_invalid))
         .needs(&[MODIFY, CREATE, Need::InvalidMutableParameters])
         .establishes(&[Effect::ParametersChecked])
@@ -280,6 +283,12 @@ async fn modify_made(f: &Fixture) -> Result<()> {
     let volume = f.make(request).await?.volume_id;
     modify(f, &volume, f.mutable()).await.works("ControllerModifyVolume")?;
     Ok(())
+}
+
+async fn modify_keeps(f: &Fixture) -> Result<()> {
+    let volume = f.holding("before the modification").await?;
+    modify(f, &volume.volume_id, f.mutable()).await.works("ControllerModifyVolume")?;
+    f.must_still_hold(&volume, "before the modification", "after ControllerModifyVolume").await
 }
 
 async fn modify_invalid(f: &Fixture) -> Result<()> {

@@ -4,15 +4,15 @@ use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{
     Code,
     v1::{
-        ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, ListVolumesRequest,
-        Topology, Volume, list_volumes_response::Entry,
+        ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse,
+        ListVolumesRequest, Topology, Volume, list_volumes_response::Entry,
     },
 };
 use claimcheck_engine::skip;
 
 use super::{
-    ATTACH, CAPACITY, CLONE, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case,
-    controller_create::same_capacity,
+    ATTACH, CAPACITY, CLONE, CONDITION, CREATE, EXPAND, EXPANDS, GET, LIST, LIST_NODES, TOPOLOGY, case,
+    clones::ensure_that, controller_create::same_capacity,
 };
 use crate::{
     alone::Alone,
@@ -34,9 +34,13 @@ pub(super) const ROWS: &[Row] = &[
         .alone(Alone::ListsAll)
         .upstream("Controller Service [Controller Server] ListVolumes should return appropriate values (no optional values added)"),
     Row::new("ListVolumes includes a new volume and omits a deleted one", spec::LIST_ALL, case!(presence))
+        .also(&[spec::CONTEXT_SAME])
         .needs(&[LIST, CREATE])
         .alone(Alone::ListsAll)
         .upstream("Controller Service [Controller Server] ListVolumes check the presence of new volumes and absence of deleted ones in the volume list"),
+    Row::new("ListVolumes after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(listed_size))
+        .needs(&[LIST, CREATE, EXPAND, EXPANDS])
+        .alone(Alone::ListsAll),
     Row::new("ListVolumes with an invalid starting_token returns Aborted", spec::LIST_TOKEN, case!(bad_token))
         .needs(&[LIST])
         .upstream("Controller Service [Controller Server] ListVolumes should fail when an invalid starting_token is passed"),
@@ -84,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::SMALLEST_SIGN])
         .needs(&[CAPACITY]),
     Row::new("GetCapacity with capabilities and parameters returns at least the volume size", spec::CAPACITY_AVAILABLE, case!(capacity_for))
-        .also(&[spec::CAPACITY_ACCESS, spec::CAPACITY_PARAMETERS])
+        .also(&[spec::CAPACITY_ACCESS, spec::CAPACITY_PARAMETERS, spec::LARGEST_FOR])
         .needs(&[CAPACITY])
         .alone(Alone::ComparesCapacity),
     Row::new("GetCapacity in a nonexistent topology returns zero or InvalidArgument", spec::CAPACITY_TOPOLOGY, case!(capacity_nowhere))
@@ -157,8 +161,23 @@ async fn listed(f: &Fixture) -> Result<()> {
 }
 
 async fn presence(f: &Fixture) -> Result<()> {
-    let volume = f.volume().await?.volume_id;
-    each_once(&ids(&all(f, 0).await?), std::slice::from_ref(&volume))?;
+    let made = f.volume().await?;
+    let volume = made.volume_id.clone();
+    let entries = all(f, 0).await?;
+    each_once(&ids(&entries), std::slice::from_ref(&volume))?;
+    let listed =
+        entries.into_iter().filter_map(|entry| entry.volume).find(|listed| listed.volume_id == volume);
+    let listed = listed.expect("its id is listed");
+    agrees(&made, &listed, "ListVolumes")?;
+    let context = (&made.volume_context, &listed.volume_context);
+    let other = anyhow!(
+        "CreateVolume returned the volume_context {:?}, ListVolumes returned {:?}",
+        context.0,
+        context.1
+    );
+    ensure_that(listed.volume_context.is_empty() || context.0 == context.1, other)
+        .breaks(spec::CONTEXT_SAME)?;
+    same_capacity(made.capacity_bytes, listed.capacity_bytes, "ListVolumes")?;
     f.delete_volume(f.delete_request(&volume)).await.works("DeleteVolume")?;
     ensure!(
         !ids(&all(f, 0).await?).contains(&volume),
@@ -284,6 +303,18 @@ async fn entry(f: &Fixture, id: &str) -> Result<Entry> {
     found.ok_or_else(|| anyhow!("volume {id:?} is missing from ListVolumes"))
 }
 
+async fn listed_size(f: &Fixture) -> Result<()> {
+    let id = f.volume().await?.volume_id;
+    f.grow(&id).await?;
+    let (listed, grown) =
+        (entry(f, &id).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
+    ensure!(
+        listed == 0 || listed >= grown,
+        "a volume was expanded to {grown} bytes, but ListVolumes returns {listed}"
+    );
+    Ok(())
+}
+
 async fn list_nodes(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let node = &f.node_info().node_id;
@@ -353,22 +384,26 @@ async fn same_volume(f: &Fixture, made: &Volume) -> Result<()> {
         made.volume_id,
         found.volume_id
     );
+    agrees(made, &found, &format!("ControllerGetVolume of {:?}", made.volume_id))?;
+    same_capacity(made.capacity_bytes, found.capacity_bytes, "ControllerGetVolume")
+        .breaks(spec::GET_CURRENT)?;
+    omits(made, &found).breaks(spec::GET_CURRENT)
+}
+
+/// Checks that the source and the topology of a volume are those that CreateVolume has returned, if `call` returns them.
+fn agrees(made: &Volume, found: &Volume, call: &str) -> Result<()> {
     ensure!(
         found.content_source.is_none() || found.content_source == made.content_source,
-        "CreateVolume returned the content_source {:?}, ControllerGetVolume of {:?} returned {:?}",
+        "CreateVolume returned the content_source {:?}, {call} returned {:?}",
         made.content_source,
-        made.volume_id,
         found.content_source
     );
     let (topology, created) = (sorted(&found.accessible_topology), sorted(&made.accessible_topology));
     ensure!(
         topology.is_empty() || topology == created,
-        "CreateVolume returned the accessible_topology {created:?}, ControllerGetVolume of {:?} returned {topology:?}",
-        made.volume_id
+        "CreateVolume returned the accessible_topology {created:?}, {call} returned {topology:?}"
     );
-    same_capacity(made.capacity_bytes, found.capacity_bytes, "ControllerGetVolume")
-        .breaks(spec::GET_CURRENT)?;
-    omits(made, &found).breaks(spec::GET_CURRENT)
+    Ok(())
 }
 
 /// The topologies in an order that does not depend on the driver.
@@ -497,15 +532,24 @@ fn capacity_request(f: &Fixture, topology: Option<Topology>) -> GetCapacityReque
     }
 }
 
-/// The available capacity for volumes of this case.
-async fn available(f: &Fixture) -> Result<i64> {
+/// The capacity for volumes of this case.
+async fn available(f: &Fixture) -> Result<GetCapacityResponse> {
     let topology = f.driver().topology().filter(|_| f.has(TOPOLOGY));
     let answer = f.get_capacity(capacity_request(f, topology)).await;
-    Ok(answer.works("GetCapacity with capabilities and parameters")?.available_capacity)
+    answer.works("GetCapacity with capabilities and parameters")
 }
 
 async fn capacity_for(f: &Fixture) -> Result<()> {
-    let (before, size) = (available(f).await?, f.config().volume_size);
+    let (answer, size) = (available(f).await?, f.config().volume_size);
+    if let Some(most) = answer.maximum_volume_size.filter(|most| *most < size)
+        && f.has(CREATE)
+        && f.create_volume(f.create_request()).await.is_ok()
+    {
+        let small =
+            anyhow!("GetCapacity returns maximum_volume_size {most}, but creates volumes of {size} bytes");
+        return Err(breaking(small, spec::LARGEST_FOR));
+    }
+    let before = answer.available_capacity;
     if before >= size {
         return Ok(());
     }
@@ -525,7 +569,7 @@ async fn capacity_for(f: &Fixture) -> Result<()> {
         }
     };
     f.delete_volume(f.delete_request(&volume.volume_id)).await.works("DeleteVolume")?;
-    let after = available(f).await?;
+    let after = available(f).await?.available_capacity;
     ensure!(
         after >= size,
         "GetCapacity returns {before} bytes before and {after} bytes after a volume of {size} bytes was created and \

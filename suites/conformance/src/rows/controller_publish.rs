@@ -245,7 +245,10 @@ async fn second_node(f: &Fixture) -> Result<()> {
     if !f.is_single_node() {
         return Err(skip(format!("the driver supports no volumes of a single node, only {mode}")));
     }
-    let mut request = f.attach_request(&f.volume().await?, f.access());
+    let volume = f.volume().await?;
+    // Its topology alone is a reason for FailedPrecondition.
+    f.must_reach_second(&volume)?;
+    let mut request = f.attach_request(&volume, f.access());
     f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
     let first = std::mem::replace(&mut request.node_id, f.second_node());
     let answer = f.controller_publish_volume(request).await;
@@ -269,6 +272,7 @@ fn names(status: &Status, node: &str) -> Result<()> {
 
 async fn moves(f: &Fixture) -> Result<()> {
     let volume = with_text(f).await?.volume;
+    f.must_reach_second(&volume)?;
     let mut request = f.attach_request(&volume, f.access());
     for node in [request.node_id.clone(), f.second_node(), request.node_id.clone()] {
         request.node_id.clone_from(&node);

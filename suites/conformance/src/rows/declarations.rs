@@ -78,6 +78,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeGetInfo returns an accessible_topology if topology is declared", spec::NODE_ANYWHERE, case!(node_topology)).needs(&[super::TOPOLOGY]),
     Row::new("NodeGetInfo returns no accessible_topology if topology is not declared", spec::NODE_TOPOLOGY, case!(no_topology)),
     Row::new("NodeGetInfo called twice returns the same node_id", spec::NODE_UNIQUE, case!(node_stays)),
+    Row::new("NodeGetInfo called twice returns the same accessible_topology", spec::INFO_USED, case!(topology_stays)).needs(&[super::TOPOLOGY]),
     Row::new("NodeGetInfo returns different node_ids for two nodes", spec::NODE_UNIQUE, case!(node_ids)).needs(&[Need::SecondNode]),
     Row::new("NodeGetInfo returns well-formed topology segments", spec::KEY_NAME, case!(segments))
         .also(&[
@@ -399,6 +400,13 @@ async fn no_topology(f: &Fixture) -> Result<()> {
         "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
          VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored"
     );
+    Ok(())
+}
+
+async fn topology_stays(f: &Fixture) -> Result<()> {
+    let again = f.node_get_info(v1::NodeGetInfoRequest {}).await.works("NodeGetInfo")?.accessible_topology;
+    let first = &f.node_info().accessible_topology;
+    ensure!(again == *first, "NodeGetInfo returns different topologies: {first:?}, then {again:?}");
     Ok(())
 }
 

@@ -11,10 +11,11 @@ use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MOUNTS, NODE_EXPAND,
     PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
     UNSTAGE_AGAIN, UNSTAGES, case,
-    concurrency::{attached_with_text, is_usable, must_not_restore, settled},
+    concurrency::{attached_with_text, is_usable, listed, must_add, must_not_restore, settled},
     controller_delete::must_be_deleted,
 };
 use crate::{
+    alone::Alone,
     case::Row,
     expect::Answer,
     fixture::{Fixture, Step},
@@ -37,6 +38,7 @@ pub(super) const LATE_START: Duration = Duration::from_millis(20);
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume cancelled and retried succeeds", spec::RETRIED, case!(create))
         .needs(&[CREATE, CREATE_AGAIN])
+        .alone(Alone::ListsAll)
         .each(),
     Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete))
         .needs(&[CREATE, DELETE_AGAIN]),
@@ -97,7 +99,7 @@ where
 }
 
 async fn create(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
+    let (request, before) = (f.create_request(), listed(f).await?);
     let made = interrupted(f, "CreateVolume", || f.create_volume(request.clone())).await?;
     let again = settled(f, || f.create_volume(request.clone())).await.works("CreateVolume called again")?;
     let again = again.volume.unwrap_or_default();
@@ -105,6 +107,7 @@ async fn create(f: &Fixture) -> Result<()> {
         made.volume.unwrap_or_default().volume_id == again.volume_id,
         "CreateVolume, cancelled and retried twice, created two volumes"
     );
+    must_add(f, &before, &again.volume_id, "CreateVolume, cancelled and retried twice,").await?;
     let placed = f.publish_all(again).await?;
     f.withdraw(&placed).await
 }
@@ -210,8 +213,10 @@ async fn snapshot(f: &Fixture) -> Result<()> {
         settled(f, || f.create_snapshot(request.clone())).await.works("CreateSnapshot called again")?;
     let id =
         |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
-    ensure!(id(taken) == id(again), "CreateSnapshot, cancelled and retried twice, created two snapshots");
-    Ok(())
+    let taken = id(taken);
+    let what = "CreateSnapshot, cancelled and retried twice,";
+    ensure!(taken == id(again), "{what} created two snapshots");
+    f.must_be_only_snapshot(&request.source_volume_id, &taken, what).await
 }
 
 async fn delete_snapshot(f: &Fixture) -> Result<()> {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     alone::Alone,
-    case::Row,
+    case::{Access, Row},
     effect::Effect,
     expect::Answer,
     fixture::Fixture,
@@ -112,6 +112,12 @@ pub(super) const ROWS: &[Row] = &[
     .establishes(&[Effect::DataPersists])
     .each(),
     Row::new(
+        "owners, modes and links of files survive unpublishing and publishing the volume again",
+        spec::PUBLISH_USABLE,
+        case!(attributes_survive),
+    )
+    .needs(&[CREATE, Need::Files, Need::Access(Access::Mount), MOUNTS, PERSISTS]),
+    Row::new(
         "CreateVolume called again keeps the data of the volume",
         spec::CREATE_SAME,
         case!(created_again),
@@ -173,7 +179,7 @@ async fn up_and_down(f: &Fixture) -> Result<()> {
 }
 
 /// Checks that a deleted volume no longer exists, if the driver knows which volumes exist.
-async fn is_deleted(f: &Fixture, volume: &Volume) -> Result<()> {
+pub(super) async fn is_deleted(f: &Fixture, volume: &Volume) -> Result<()> {
     // Other cases check the code of the error.
     let is_missing = async |volume: &Volume| validate(f, volume).await.is_err();
     if !is_missing(&Volume { volume_id: f.unknown_volume(), ..volume.clone() }).await {
@@ -272,6 +278,11 @@ async fn data_survives(f: &Fixture) -> Result<()> {
     f.must_still_hold(&placed.volume, "kept", "after unpublishing and publishing the volume again").await
 }
 
+async fn attributes_survive(f: &Fixture) -> Result<()> {
+    let (volume, written) = f.with_attributes().await?;
+    f.must_have_attributes(volume, &written, "after unpublishing and publishing the volume again").await
+}
+
 impl Fixture {
     /// Creates a volume and writes to it. Checks that a second call with the same request returns the same volume, with
     /// its data, and with something done between the calls.
@@ -367,7 +378,8 @@ async fn half_way(f: &Fixture) -> Result<()> {
         .works("NodeUnpublishVolume of a volume that was never published")?;
     f.unstage(&placed).await?;
     f.detach(&placed).await?;
-    if let Some(second) = f.capabilities().second.as_ref().filter(|_| f.has(Need::SecondNode)) {
+    let reachable = f.has(Need::SecondNode) && f.must_reach_second(&placed.volume).is_ok();
+    if let Some(second) = f.capabilities().second.as_ref().filter(|_| reachable) {
         let mut request = f.attach_request(&placed.volume, f.access());
         request.node_id.clone_from(&second.node_id);
         let attached = f.controller_publish_volume(request).await;

@@ -70,6 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, MULTI_WRITER, MOUNTS])
         .upstream("Node Service NodePublishVolume with single node multi writer capability should fail when volume with single node single writer access mode is already mounted at a different target path"),
     Row::new("NodePublishVolume applies mount_flags", spec::PUBLISH_USABLE, case!(mount_flags)).needs(&[CREATE, Need::Files, MOUNTS]).only(Access::Mount),
+    Row::new("NodePublishVolume provides the file system of fs_type", spec::PUBLISH_USABLE, case!(chosen_fs)).needs(&[CREATE, Need::Files, MOUNTS]).only(Access::Mount),
     Row::new("an unknown fs_type is rejected", spec::INVALID, case!(unknown_fs)).needs(&[CREATE]).only(Access::Mount),
     Row::new("NodeUnpublishVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(undo_no_volume))
         .upstream("Node Service NodeUnpublishVolume should fail when no volume id is provided"),
@@ -452,6 +453,27 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
         options.split(',').any(|option| option == FLAG),
         "the volume was to be mounted with {FLAG}, but is mounted with {options}"
     );
+    Ok(())
+}
+
+/// File systems of disks: what else a volume has may have another name in the mount table than in fs_type, as NFS has.
+const OF_DISKS: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "btrfs"];
+
+async fn chosen_fs(f: &Fixture) -> Result<()> {
+    let asked = &f.config().fs_type;
+    if !OF_DISKS.contains(&asked.as_str()) {
+        return Err(skip("--fs-type names no file system of disks"));
+    }
+    let placed = f.up().await?;
+    let found = f.file_system_at(&placed.target)?;
+    if OF_DISKS.contains(&found.as_str()) && f.sizes_are_real(&placed).await? {
+        ensure!(
+            found == *asked,
+            "a volume with fs_type {asked:?} was published with the file system {found:?}"
+        );
+    } else if found != *asked {
+        f.warn(format!("a volume with fs_type {asked:?} was published with the file system {found:?}"));
+    }
     Ok(())
 }
 

@@ -1,26 +1,32 @@
 //! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{Snapshot, Volume},
+    v1::{ListSnapshotsRequest, NodeGetInfoRequest, Snapshot, Volume},
 };
 use claimcheck_engine::skip;
 
 use super::{
-    ATTACH, ATTACH_AGAIN, COMPLETE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GROUPS, IF_MOUNTED,
-    IF_PERSISTS, KEEPS, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN,
-    SURVIVES, case, concurrency::settled, controller_create::same_volume, controller_delete::validate,
-    snapshots::must_restore,
+    ATTACH, ATTACH_AGAIN, COMPLETE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GET, GROUPS, IF_MOUNTED,
+    IF_PERSISTS, KEEPS, LIST, LIST_SNAPSHOTS, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT,
+    STAGE, STAGE_AGAIN, SURVIVES, case,
+    clones::ensure_that,
+    concurrency::{listed, must_add, settled},
+    controller_create::same_volume,
+    controller_delete::validate,
+    controller_list::{all, ids},
+    lifecycle::is_deleted,
+    snapshots::{self, must_restore},
 };
 use crate::{
     alone::Alone,
     case::Row,
     effect::Effect,
-    expect::Answer,
-    fixture::{Fixture, Step},
+    expect::{Answer, NOT_FOUND},
+    fixture::{Fixture, Step, from_snapshot},
     need::Need,
     spec::{self, Sentence},
     verdict::Breaks,
@@ -109,6 +115,25 @@ pub(super) const ROWS: &[Row] = &[
     )
     .each(),
     kills(
+        "a snapshot that was taken before a driver restart is restored and deleted after it",
+        spec::CUT,
+        case!(snapshot_used),
+        &[Need::Restart, CREATE, SURVIVES, Need::Files, SNAPSHOT, RESTORES, KEEPS],
+    )
+    .also(&[spec::RESTORE, spec::DROP, spec::SNAPSHOTS_ALL]),
+    kills(
+        "a volume that was attached before a driver restart is attached after it",
+        spec::ATTACH_ELSEWHERE,
+        case!(still_attached),
+        &[Need::Restart, CREATE, SURVIVES, ATTACH],
+    ),
+    kills(
+        "NodeGetInfo after a driver restart returns the same node_id and topology",
+        spec::INFO_USED,
+        case!(info),
+        &[Need::Restart],
+    ),
+    kills(
         "CreateVolumeGroupSnapshot repeated after a driver restart returns the same group",
         spec::GROUP_SAME,
         case!(group),
@@ -152,17 +177,72 @@ async fn survives(f: &Fixture) -> Result<()> {
     let forgets = "a volume that was created before a driver restart no longer exists after it";
     let valid = if was_valid { validate(f, &volume).await.map(drop) } else { Ok(()) };
     valid.works(&format!("{forgets}: ValidateVolumeCapabilities"))?;
+    if f.has(LIST) {
+        let listed = ids(&all(f, 0).await?);
+        let omitted = anyhow!(
+            "ListVolumes omits the volume {:?}, which was created before a driver restart",
+            volume.volume_id
+        );
+        ensure_that(listed.contains(&volume.volume_id), omitted).breaks(spec::LIST_ALL)?;
+    }
     let placed = f.publish_all(volume).await.context(forgets)?;
     f.withdraw(&placed).await
 }
 
+/// Two snapshots: one from which a volume was restored may be in use.
+async fn snapshot_used(f: &Fixture) -> Result<()> {
+    let source = f.holding("in the snapshot").await?;
+    let (kept, deleted) =
+        (f.snapshot(&source.volume_id).await?, f.snapshot(&source.volume_id).await?.snapshot_id);
+    f.put(source, "after the snapshot").await?;
+    f.restart().await?;
+    let what = "in a volume restored from a snapshot that was taken before a driver restart";
+    must_restore(f, &kept, "in the snapshot", what).await?;
+    if f.has(LIST_SNAPSHOTS) {
+        let request = ListSnapshotsRequest { snapshot_id: deleted.clone(), ..Default::default() };
+        let omitted =
+            anyhow!("ListSnapshots omits the snapshot {deleted:?}, which was taken before a driver restart");
+        ensure_that(!snapshots::all(f, request).await?.is_empty(), omitted).breaks(spec::SNAPSHOTS_ALL)?;
+    }
+    let answer = f.delete_snapshot(f.delete_snapshot_request(&deleted)).await;
+    answer.works("DeleteSnapshot after a driver restart").breaks(spec::DROP)?;
+    let restored = f.create_volume(f.create_from(from_snapshot(&deleted))).await;
+    let what = "CreateVolume from a snapshot that was deleted after a driver restart";
+    restored.refused(what, NOT_FOUND).breaks(spec::DROP)
+}
+
+/// A driver with its attachments in memory would attach a volume to two nodes.
+async fn still_attached(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    f.restart().await?;
+    f.must_be_attached(&placed.volume, "after a driver restart").await
+}
+
+/// The kubelet registers a driver again when its socket appears again; VolumeAttachments keep the earlier node_id.
+async fn info(f: &Fixture) -> Result<()> {
+    let now = async || f.node_get_info(NodeGetInfoRequest {}).await.works("NodeGetInfo");
+    let before = now().await?;
+    f.restart().await?;
+    let after = now().await?;
+    ensure!(
+        (&before.node_id, &before.accessible_topology) == (&after.node_id, &after.accessible_topology),
+        "NodeGetInfo returned the node_id {:?} with the topology {:?} before a driver restart, and {:?} with {:?} after it",
+        before.node_id,
+        before.accessible_topology,
+        after.node_id,
+        after.accessible_topology
+    );
+    Ok(())
+}
+
 async fn create(f: &Fixture) -> Result<()> {
-    let request = f.create_request();
+    let (request, listed) = (f.create_request(), listed(f).await?);
     f.make(request.clone()).await?;
     // What a repeated call omits, it may omit after a restart as well; another case reports that.
     let before = f.make(request.clone()).await?;
     f.restart().await?;
-    same_volume(&before, &f.make(request).await?)
+    same_volume(&before, &f.make(request).await?)?;
+    must_add(f, &listed, &before.volume_id, "CreateVolume repeated after a driver restart").await
 }
 
 async fn create_keeps(f: &Fixture) -> Result<()> {
@@ -244,9 +324,28 @@ async fn publish(f: &Fixture) -> Result<()> {
 async fn down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.restart().await?;
-    f.withdraw(&placed).await?;
+    f.unpublish(&placed).await?;
+    let is_gone = |path: &Path, call: &str| -> Result<()> {
+        let mounts = if f.has(Need::Files) { f.mounts_at(path)? } else { 0 };
+        ensure!(
+            mounts == 0,
+            "{call} after a driver restart returned OK and left a mount at {}",
+            path.display()
+        );
+        Ok(())
+    };
+    is_gone(&placed.target, "NodeUnpublishVolume")?;
+    f.unstage(&placed).await?;
+    if let Some(staging) = &placed.staging {
+        is_gone(staging, "NodeUnstageVolume")?;
+    }
+    f.detach(&placed).await?;
+    if f.attaches() {
+        let what = "after ControllerUnpublishVolume after a driver restart";
+        f.must_be_detached(&placed.volume, what).await?;
+    }
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
-    Ok(())
+    is_deleted(f, &placed.volume).await.context("after a driver restart")
 }
 
 async fn snapshot(f: &Fixture) -> Result<()> {
@@ -309,10 +408,15 @@ async fn expand(f: &Fixture) -> Result<()> {
     f.restart().await?;
     let answer = f.controller_expand_volume(request).await;
     let answer = answer.works("ControllerExpandVolume after a driver restart").breaks(spec::EXPAND_TWICE)?;
+    let mut sizes = vec![answer.capacity_bytes];
+    if f.has(GET) {
+        let found = f.get(&volume.volume_id).await?.volume.unwrap_or_default().capacity_bytes;
+        // It may be unknown.
+        sizes.extend((found != 0).then_some(found));
+    }
     ensure!(
-        answer.capacity_bytes >= grown,
-        "a volume was expanded to {grown} bytes, and has {} after a driver restart",
-        answer.capacity_bytes
+        sizes.iter().all(|size| *size >= grown),
+        "a volume was expanded to {grown} bytes, and has {sizes:?} after a driver restart"
     );
     if !f.writes() {
         return Ok(());

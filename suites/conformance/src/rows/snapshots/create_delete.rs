@@ -77,6 +77,7 @@ impl Fixture {
         between: impl AsyncFnOnce() -> Result<()>,
     ) -> Result<()> {
         self.builds_on(Step::Snapshot)?;
+        let source = request.source_volume_id.clone();
         let first = taken(self.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
         between().await?;
         let again = taken(self.create_snapshot(request).await.works("CreateSnapshot called again")?);
@@ -86,7 +87,9 @@ impl Fixture {
             first.snapshot_id,
             again.snapshot_id
         );
-        same_snapshot(&first, &again, "CreateSnapshot called again", spec::SNAPSHOT_SAME)
+        same_snapshot(&first, &again, "CreateSnapshot called again", spec::SNAPSHOT_SAME)?;
+        let what = "CreateSnapshot called twice with one name";
+        self.must_be_only_snapshot(&source, &first.snapshot_id, what).await
     }
 }
 

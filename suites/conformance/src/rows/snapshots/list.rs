@@ -7,7 +7,10 @@ use claimcheck_csi::{
 };
 use claimcheck_engine::skip;
 
-use super::super::{CREATE, SNAPSHOT};
+use super::{
+    super::{CREATE, LIST_SNAPSHOTS, SNAPSHOT},
+    get::same_snapshot,
+};
 use crate::{
     expect::{Answer, INVALID},
     fixture::Fixture,
@@ -87,6 +90,7 @@ pub(super) async fn list_one(f: &Fixture) -> Result<()> {
         "ListSnapshots of the snapshot_id {:?} returns {ids:?}",
         one.snapshot_id
     );
+    same_snapshot(&one, &found[0], "ListSnapshots", spec::SNAPSHOTS_CURRENT)?;
     if found.iter().any(|snapshot| !snapshot.ready_to_use) {
         let late = anyhow!("CreateSnapshot returns ready_to_use, but ListSnapshots does not");
         return Err(breaking(late, spec::SNAPSHOTS_READY));
@@ -130,6 +134,26 @@ pub(super) async fn list_source(f: &Fixture) -> Result<()> {
         "ListSnapshots of the source_volume_id {volume:?} returns {found:?}, but its snapshots are {taken:?}"
     );
     Ok(())
+}
+
+impl Fixture {
+    /// Checks that a volume has this snapshot only, if the driver lists them: what no call returned is never deleted.
+    pub(in crate::rows) async fn must_be_only_snapshot(
+        &self,
+        source: &str,
+        id: &str,
+        what: &str,
+    ) -> Result<()> {
+        if !self.has(LIST_SNAPSHOTS) {
+            return Ok(());
+        }
+        let request = ListSnapshotsRequest { source_volume_id: source.to_owned(), ..Default::default() };
+        let mut listed = all(self, request).await.breaks(spec::SNAPSHOTS)?;
+        listed.retain(|it| it.source_volume_id == source && it.snapshot_id != id);
+        let leaked: Vec<String> = listed.into_iter().map(|it| it.snapshot_id).collect();
+        ensure!(leaked.is_empty(), "{what} created further snapshots, which no call returned: {leaked:?}");
+        Ok(())
+    }
 }
 
 pub(super) async fn list_unknown_source(f: &Fixture) -> Result<()> {

@@ -11,7 +11,13 @@ use super::{
     CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, IF_MOUNTED, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS,
     RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
 };
-use crate::{alone::Alone, case::Row, effect::Effect, need::Need, spec};
+use crate::{
+    alone::Alone,
+    case::{Access, Row},
+    effect::Effect,
+    need::Need,
+    spec,
+};
 
 pub(super) use list::all;
 pub(super) use restore::{must_restore, taken};
@@ -66,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
         .alone(Alone::ListsAll)
         .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
     Row::new("ListSnapshots of a snapshot_id returns that snapshot", spec::SNAPSHOTS_ALL, case!(list::list_one))
-        .also(&[spec::SNAPSHOTS_READY])
+        .also(&[spec::SNAPSHOTS_READY, spec::SNAPSHOTS_CURRENT])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified snapshot id"),
     Row::new("ListSnapshots of a nonexistent snapshot_id returns no entries", spec::SNAPSHOTS_ALL, case!(list::list_unknown))
@@ -109,6 +115,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT, CREATE, Need::Files, MOUNTS, PERSISTS])
         .establishes(&[Effect::RestoreCopies])
         .each(),
+    Row::new("CreateVolume from a snapshot restores owners, modes and links of files", spec::RESTORE, case!(restore::attributes)).needs(&[SNAPSHOT, CREATE, Need::Files, Need::Access(Access::Mount), RESTORES]),
     Row::new("a write to the source after CreateSnapshot does not change the snapshot", spec::CUT, case!(restore::no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).establishes(&[Effect::SnapshotKeeps]).each(),
     Row::new("CreateSnapshot called again keeps the data of the snapshot", spec::SNAPSHOT_SAME, case!(restore::cut_again))
         .also(&[spec::SNAPSHOT_TWICE])
@@ -124,6 +131,15 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, CREATE_AGAIN, SAME_DATA])
         .each(),
     Row::new("DeleteVolume of a restored volume leaves the snapshot and its source unchanged", spec::VOLUME_UNIQUE, case!(restore::restored_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
+    Row::new("CreateVolume from a snapshot of a restored volume restores its data", spec::RESTORE, case!(restore::restored_twice))
+        .also(&[spec::CUT])
+        .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS])
+        .each(),
+    Row::new("CreateVolume from a snapshot with its size_bytes restores its data", spec::RESTORE, case!(restore::own_size))
+        .also(&[spec::SNAPSHOT_SIZE])
+        .needs(&[SNAPSHOT, CREATE, EXPAND, Need::Files, RESTORES])
+        .each(),
+    Row::new("DeleteSnapshot leaves other snapshots unchanged", spec::SNAPSHOT_UNIQUE, case!(restore::others_stay)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS]).each(),
     Row::new("DeleteSnapshot leaves its source unchanged", spec::SNAPSHOT_UNIQUE, case!(restore::snapshot_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
     Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(restore::source_deleted))
         .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED])

@@ -3,11 +3,12 @@
 use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{ListSnapshotsRequest, Snapshot, Volume},
+    v1::{CreateSnapshotRequest, ListSnapshotsRequest, Snapshot, Volume},
 };
+use claimcheck_engine::skip;
 
 use super::{
-    super::{LIST_SNAPSHOTS, clones::ensure_that},
+    super::{LIST_SNAPSHOTS, clones::ensure_that, node_expand::finish},
     list::{all, has},
 };
 use crate::{
@@ -63,6 +64,13 @@ pub(in crate::rows) async fn must_restore(
 pub(super) async fn content(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "in the snapshot").await?;
     must_restore(f, &snapshot, "in the snapshot", "in a volume restored from a snapshot").await
+}
+
+pub(super) async fn attributes(f: &Fixture) -> Result<()> {
+    let (source, written) = f.with_attributes().await?;
+    let snapshot = f.snapshot(&source.volume_id).await?;
+    let what = "in a volume restored from a snapshot";
+    f.must_have_attributes(restored(f, &snapshot).await?, &written, what).await
 }
 
 pub(super) async fn no_alias(f: &Fixture) -> Result<()> {
@@ -150,6 +158,61 @@ pub(super) async fn snapshot_deleted(f: &Fixture) -> Result<()> {
     let request = f.delete_snapshot_request(&snapshot.snapshot_id);
     f.delete_snapshot(request).await.works("DeleteSnapshot")?;
     f.must_still_hold(&source.volume, "written later", "in the source, after its snapshot was deleted").await
+}
+
+/// Back ends form the names of snapshots from those of the requests, and may delete by a part of them.
+pub(super) async fn others_stay(f: &Fixture) -> Result<()> {
+    let (name, source) = (f.name(), f.holding("before the snapshots").await?);
+    let mut taken = Vec::new();
+    for name in [name.clone(), format!("{name}1"), format!("a-{name}")] {
+        let request = CreateSnapshotRequest { name: name.clone(), ..f.snapshot_request(&source.volume_id) };
+        taken.push((f.snapshot_as(request).await?, name));
+    }
+    f.put(source, "after the snapshots").await?;
+    let (deleted, name) = taken.remove(0);
+    let request = f.delete_snapshot_request(&deleted.snapshot_id);
+    f.delete_snapshot(request).await.works("DeleteSnapshot")?;
+    for (snapshot, other) in taken {
+        let what = format!(
+            "in a volume restored from the snapshot {other:?}, after {name:?} of the same volume was deleted"
+        );
+        must_restore(f, &snapshot, "before the snapshots", &what).await?;
+    }
+    Ok(())
+}
+
+/// The second snapshot contains what the restored volume has by then, and not what it was restored from.
+pub(super) async fn restored_twice(f: &Fixture) -> Result<()> {
+    let (_, first) = with_text(f, "of the source").await?;
+    let volume = f.put(restored(f, &first).await?, "of the restored volume").await?;
+    let second = f.snapshot(&volume.volume_id).await?;
+    let what = "in a volume restored from the snapshot of a restored volume";
+    must_restore(f, &second, "of the restored volume", what).await?;
+    let what = "in a volume restored from the first snapshot, after one of a restored volume";
+    must_restore(f, &first, "of the source", what).await
+}
+
+/// `size_bytes` is the least size of a volume from the snapshot: external-provisioner compares the size of a claim with
+/// it. A back end that stores the size at creation forgets that the source was expanded.
+pub(super) async fn own_size(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "up to the end of an expanded volume";
+    let volume = f.volume().await?;
+    let on_node = f.grow(&volume.volume_id).await?;
+    let placed = f.publish_all(volume).await?;
+    finish(f, &placed, on_node).await?;
+    f.write_throughout(&placed, TEXT).await?;
+    f.withdraw(&placed).await?;
+    let snapshot = f.snapshot(placed.id()).await?;
+    let size = snapshot.size_bytes;
+    if size == 0 {
+        return Err(skip("CreateSnapshot returns no size_bytes"));
+    }
+    let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    request.capacity_range = Some(f.driver().range(size));
+    let what =
+        format!("CreateVolume of {size} bytes from a snapshot of an expanded volume with that size_bytes");
+    let made = f.create_volume(request).await.works(&what)?.volume.unwrap_or_default();
+    f.must_still_hold(&made, TEXT, &what).await
 }
 
 pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
