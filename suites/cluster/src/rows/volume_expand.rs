@@ -392,7 +392,9 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn waits_until_unused(t: Arc<Fixture>) -> Result<()> {
-    let image = json!({ "allowVolumeExpansion": true, "parameters": { "kind": "image" } });
+    // With the type of its file system, for without it a pod that does not run as root gets no right to write (fsGroupPolicy).
+    let parameters = json!({ "kind": "image", "csi.storage.k8s.io/fstype": "ext4" });
+    let image = json!({ "allowVolumeExpansion": true, "parameters": parameters });
     let driver = t.install_driver(Variant::GrowsUnused, image).await?;
     let claim = t.claim_of_driver(&driver, "claim", "64Mi").await?;
     let pod = TestPod::long_running("pod", &claim, mark(&t).0).probing(&look(&t));

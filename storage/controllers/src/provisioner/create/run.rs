@@ -43,6 +43,12 @@ pub struct ClaimId {
 /// How often the deletion of a volume that cannot be used is tried (upstream: `deleteVolumeRetryCount`).
 const CLEANUP_TRIES: usize = 5;
 
+/// How often the creation of a PersistentVolume is tried before CreateVolume is called again, which takes about ten seconds
+/// with the delays between. Upstream calls CreateVolume only once (sig-storage-lib-external-provisioner, `queueStore` in
+/// `controller/volume_store.go`).
+const STORE_TRIES: u32 = 12;
+const STORE_DELAYS: Backoff = Backoff { base: Duration::from_millis(5), max: Duration::from_secs(10) };
+
 /// The controller that creates volumes.
 pub struct Claims {
     driver: Driver,
@@ -243,12 +249,20 @@ impl Claims {
                 return Err(Failure::Transient(message.into()));
             }
         };
-        match context.create(&volume).await {
-            // Stale: it exists already, from an attempt with a lost response.
-            Ok(()) | Err(Failure::Conflict) => {}
-            Err(Failure::Transient(error)) => {
-                failed(context, &job.claim, &error.to_string());
-                return Err(Failure::Transient(error));
+        let mut tries = 1;
+        loop {
+            match context.create(&volume).await {
+                // Stale: it exists already, from an attempt with a lost response.
+                Ok(()) | Err(Failure::Conflict) => break,
+                Err(Failure::Transient(error)) if tries == STORE_TRIES => {
+                    failed(context, &job.claim, &error.to_string());
+                    return Err(Failure::Transient(error));
+                }
+                Err(Failure::Transient(error)) => {
+                    warn!(claim = %id.key, handle, %error, "the volume has no object yet");
+                    tokio::time::sleep(STORE_DELAYS.delay(tries)).await;
+                    tries += 1;
+                }
             }
         }
         self.calls.set(&id.uid, None);
