@@ -49,6 +49,8 @@ fn is_expected(why: &str) -> bool {
         "the driver's node does not declare VOLUME_MOUNT_GROUP",
         "the driver's volumes are not on loop devices",
         "the driver declares all kinds of sources",
+        "the driver supports no MULTI_NODE_MULTI_WRITER volumes",
+        "--fs-type names no file system of disks",
     ]
     .iter()
     .any(|expected| why.starts_with(expected))
