@@ -17,7 +17,11 @@ const ALTERNATIVES: [&str; 4] =
     ["CreateSnapshot-unknown", "CreateVolumeGroupSnapshot-unknown", "not-staged", "unauthenticated"];
 
 /// Variants that CSI permits and with which Kubernetes cannot do what cases check, and the reasons.
-const KUBERNETES: [(&str, &str); 3] = [
+const KUBERNETES: [(&str, &str); 4] = [
+    (
+        "not-found-when-gone",
+        "external-attacher repeats ControllerUnpublishVolume until it returns OK: a volume stays attached to a deleted node",
+    ),
     ("content-source-unset", "external-provisioner requires it: \"volume content source missing\""),
     ("without-controller", "a cluster is of a driver that creates or attaches volumes"),
     (
