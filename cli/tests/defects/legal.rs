@@ -8,7 +8,7 @@ use claimcheck_saboteur::{
     row::{Defect, Suite},
 };
 
-use crate::{Run, is_possible, run_driver, run_row, several_at_a_time};
+use crate::{Run, is_possible, run_driver, run_row, several_at_a_time, wrong};
 
 /// How long a step of a case may take: conflicts and errors are retried after backoff.
 const STEP: &str = "90s";
@@ -52,15 +52,7 @@ fn failures(row: &Defect, cases: &[&str]) -> Option<String> {
         Suite::Csi => run_driver(Some(row), row.volumes, cases),
         Suite::Cluster => run_row(row, cases, STEP),
     };
-    let results = run.summary["results"].as_array().unwrap();
-    let text = |line: &serde_json::Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    let failed = results.iter().filter(|line| line["result"] == "failed");
-    let mut found: Vec<String> = failed
-        .map(|line| format!("{}::{}: {}", text(line, "suite"), text(line, "name"), text(line, "reason")))
-        .collect();
-    if !results.iter().any(|line| line["result"] == "passed") {
-        found.push("no case passed".to_owned());
-    }
+    let mut found = wrong(&run.summary);
     if cases.is_empty() {
         found.extend(idle(row, &run));
     }

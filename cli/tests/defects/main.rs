@@ -83,7 +83,7 @@ impl Trial {
         let summary = run.summary;
         let found = findings(&summary);
         // In a run of all cases, one may depend on what another one has already reported as absent.
-        let skipped = if whole { skipped(&summary) } else { Vec::new() };
+        let skipped = if whole { cases_with(&summary, "skipped") } else { Vec::new() };
         Self { missed: missed(defect, &found, &skipped), defect: defect.clone(), found }
     }
 
@@ -202,14 +202,22 @@ fn findings(summary: &Value) -> Vec<Finding> {
     failed.chain(lines("warnings").map(|line| finding(line, As::CaseWarning, "text"))).collect()
 }
 
-/// The cases that a run has skipped.
-fn skipped(summary: &Value) -> Vec<String> {
+/// The cases of a run with this result.
+fn cases_with(summary: &Value, result: &str) -> Vec<String> {
     let lines = summary["results"].as_array().into_iter().flatten();
     let text = |line: &Value, key| line[key].as_str().unwrap_or_default().to_owned();
     lines
-        .filter(|line| line["result"] == "skipped")
+        .filter(|line| line["result"] == result)
         .map(|line| format!("{}::{}", text(line, "suite"), text(line, "name")))
         .collect()
+}
+
+/// What is wrong in a run in which no case may fail: the failures, and that no case passed.
+fn wrong(summary: &Value) -> Vec<String> {
+    let failures = findings(summary).into_iter().filter(|finding| finding.as_what == As::Failure);
+    let mut wrong: Vec<String> = failures.map(|it| format!("{}: {}", it.case, it.message)).collect();
+    wrong.extend(cases_with(summary, "passed").is_empty().then(|| "no case passed".to_owned()));
+    wrong
 }
 
 /// The summary of a run of these cases against a driver with these flags.

@@ -8,7 +8,7 @@ use claimcheck_suites::catalogue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{findings, missed, run_cluster, several_at_a_time};
+use crate::{cases_with, findings, missed, run_cluster, several_at_a_time};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// How long a step of a case may take with an old version: cases wait for what does not happen, but sidecars retry late.
@@ -82,13 +82,7 @@ impl Sidecar {
     fn fails_with_newest(&self) -> Vec<String> {
         let program = format!("{}/{}", folder("CLAIMCHECK_STOCK_SIDECARS"), self.program);
         let summary = self.run(&program, NEWEST);
-        let passed = |line: &&Value| line["result"] == "passed";
-        let id = |line: &Value| {
-            let text = |key| line[key].as_str().unwrap_or_default();
-            format!("{}::{}", text("suite"), text("name"))
-        };
-        let passed: Vec<String> =
-            summary["results"].as_array().unwrap().iter().filter(passed).map(id).collect();
+        let passed = cases_with(&summary, "passed");
         let found = findings(&summary);
         let fails = |case: &&str| {
             !passed.iter().any(|id| is_case(case, id)) || found.iter().any(|found| is_case(case, &found.case))

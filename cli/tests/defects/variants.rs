@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, env, fmt::Write, fs};
 use claimcheck_driver::variant::Variant::{self, *};
 use claimcheck_saboteur::row::Suite;
 
-use crate::{Devices, Directories, Images, Volumes, is_possible, several_at_a_time, summary};
+use crate::{Devices, Directories, Images, Volumes, is_possible, several_at_a_time, summary, wrong};
 
 /// Set by `ci/variants --write`.
 const WRITE: &str = "CLAIMCHECK_WRITE_VARIANTS";
@@ -153,15 +153,7 @@ pub(crate) fn failures(volumes: Volumes, variants: &[Variant], cases: &[&str]) -
     }
     let flags: Vec<String> = names.iter().map(|name| format!("--variant {name}")).collect();
     let summary = summary(&flags.join(" "), volumes, &["--ready-timeout", "20"], cases).summary;
-    let results = summary["results"].as_array().unwrap();
-    let text = |line: &serde_json::Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    let failed = results.iter().filter(|line| line["result"] == "failed");
-    let mut found: Vec<String> = failed
-        .map(|line| format!("{}::{}: {}", text(line, "suite"), text(line, "name"), text(line, "reason")))
-        .collect();
-    if !results.iter().any(|line| line["result"] == "passed") {
-        found.push("no case passed".to_owned());
-    }
+    let found = wrong(&summary);
     (!found.is_empty()).then(|| format!("{}:\n  {}", names.join(", "), found.join("\n  ")))
 }
 

@@ -33,17 +33,9 @@ pub use defects::{all, defect, legal, named, named_for_csi};
 pub use process::Args;
 
 /// What a defect does to requests to the embedded API server; none if it does nothing to them.
-///
-/// # Errors
-/// There is no such defect.
-pub fn interference(name: &str) -> Result<Option<Arc<dyn Interference>>> {
-    let rules = defect(name)?.api;
-    Ok((!rules.is_empty()).then(|| Arc::new(api::ApiSaboteur::new(rules)) as Arc<dyn Interference>))
-}
-
-/// Whether a defect is one of calls to a driver.
-pub fn is_of_calls(name: &str) -> bool {
-    defect(name).is_ok_and(|defect| !defect.rules.is_empty())
+pub fn interference(defect: &row::Defect) -> Option<Arc<dyn Interference>> {
+    let rules = defect.api.clone();
+    (!rules.is_empty()).then(|| Arc::new(api::ApiSaboteur::new(rules)) as Arc<dyn Interference>)
 }
 
 /// Serves a proxy at a socket before a driver that runs already, until the program ends. `memory` is a file that all

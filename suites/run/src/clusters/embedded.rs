@@ -99,21 +99,21 @@ impl Driver {
     /// # Errors
     /// The run folder cannot be written, or the API server cannot have the defect.
     fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
-        let of_calls = self.sabotage.as_deref().filter(|defect| claimcheck_saboteur::is_of_calls(defect));
+        let row = self.sabotage.as_deref().map(claimcheck_saboteur::defect).transpose()?;
         let mut vendor = self.vendor.clone();
-        if let Some(row) = self.sabotage.as_deref().map(claimcheck_saboteur::defect).transpose()?
-            && !row.driver_args.is_empty()
-        {
+        if let Some(row) = row.as_ref().filter(|row| !row.driver_args.is_empty()) {
             ensure!(self.is_builtin(), "--sabotage {} is of the built-in driver: omit --driver", row.name);
-            let words = BUILTIN.into_iter().map(str::to_owned).chain(row.driver_args);
+            let words = BUILTIN.into_iter().map(str::to_owned).chain(row.driver_args.iter().cloned());
             vendor.driver = DriverCommand::OwnProgram(words.collect());
         }
-        let interference = self.sabotage.as_deref().map_or(Ok(None), claimcheck_saboteur::interference)?;
-        if let (Some(_), Api::Stock(_), Some(defect)) = (&interference, &api, &self.sabotage) {
+        let interference = row.as_ref().and_then(claimcheck_saboteur::interference);
+        if let (Some(_), Api::Stock(_), Some(row)) = (&interference, &api, &row) {
             bail!(
-                "--sabotage {defect} is a defect of components at the embedded API server: use --cluster embedded"
+                "--sabotage {} is a defect of components at the embedded API server: use --cluster embedded",
+                row.name
             );
         }
+        let of_calls = row.as_ref().filter(|row| !row.rules.is_empty()).map(|row| row.name.as_str());
         Ok(Options {
             nodes,
             vendor: vendor.sabotaged(of_calls),

@@ -12,7 +12,7 @@ use claimcheck_csi::{
 use claimcheck_informer::{Backoff, Change, ClaimBy, DataSource, EventType, Kind, KindSet, World};
 use claimcheck_model::{ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -249,21 +249,9 @@ impl Claims {
                 return Err(Failure::Transient(message.into()));
             }
         };
-        let mut tries = 1;
-        loop {
-            match context.create(&volume).await {
-                // Stale: it exists already, from an attempt with a lost response.
-                Ok(()) | Err(Failure::Conflict) => break,
-                Err(Failure::Transient(error)) if tries == STORE_TRIES => {
-                    failed(context, &job.claim, &error.to_string());
-                    return Err(Failure::Transient(error));
-                }
-                Err(Failure::Transient(error)) => {
-                    warn!(claim = %id.key, handle, %error, "the volume has no object yet");
-                    tokio::time::sleep(STORE_DELAYS.delay(tries)).await;
-                    tries += 1;
-                }
-            }
+        if let Err(Failure::Transient(error)) = store(context, id, &volume).await {
+            failed(context, &job.claim, &error.to_string());
+            return Err(Failure::Transient(error));
         }
         self.calls.set(&id.uid, None);
         meter::provisioned(&context.meter, &job.claim, began.elapsed());
@@ -379,6 +367,21 @@ fn report_start(context: &Context, claim: &PersistentVolumeClaim) {
 fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
     meter::not_provisioned(&context.meter, claim);
     context.event(claim, EventType::Warning, "ProvisioningFailed", message);
+}
+
+/// Creates the object of a volume, which is tried again after errors.
+async fn store(context: &Context, id: &ClaimId, volume: &PersistentVolume) -> Result<(), Failure> {
+    let mut tries = 1;
+    while let Err(Failure::Transient(error)) = context.create(volume).await {
+        if tries == STORE_TRIES {
+            return Err(Failure::Transient(error));
+        }
+        warn!(claim = %id.key, volume = volume.metadata.name, %error, "the volume has no object yet");
+        tokio::time::sleep(STORE_DELAYS.delay(tries)).await;
+        tries += 1;
+    }
+    // After a conflict, too: it exists already, from an attempt with a lost response.
+    Ok(())
 }
 
 /// Adds the finalizer to the source of a volume.
