@@ -21,12 +21,11 @@ pub struct Balance {
     pub open: Vec<OpenPhase>,
     /// The number of times their volumes were attached, staged, mounted and the reverse.
     pub counts: Counts,
-    /// The number of calls of each method for their volumes, including failed ones; those that an
-    /// injected fault made fail are excluded.
+    /// The number of calls of each method for their volumes. A call that failed and was repeated counts once: CSI
+    /// permits the failure, and Kubernetes repeats it. Those that an injected fault made fail are excluded.
     pub calls: BTreeMap<CsiMethod, u64>,
-    /// The number of calls in addition to these that were repeated since their callers got no answer (DeadlineExceeded,
-    /// Cancelled, Unavailable, or a lost process): CSI requires the repetition.
-    pub given_up: BTreeMap<CsiMethod, u64>,
+    /// The number of calls in addition to these that failed, or got no answer, and were repeated.
+    pub repeated: BTreeMap<CsiMethod, u64>,
     /// The number of calls of each method for their volumes that an injected fault made fail.
     pub injected: BTreeMap<CsiMethod, u64>,
 }
@@ -41,9 +40,9 @@ pub struct OpenPhase {
 }
 
 impl Balance {
-    /// The number of calls of a method, with those that were given up.
+    /// The number of calls of a method, with those that failed and were repeated.
     pub fn all_calls(&self, method: CsiMethod) -> u64 {
-        [&self.calls, &self.given_up].into_iter().filter_map(|calls| calls.get(&method)).sum()
+        [&self.calls, &self.repeated].into_iter().filter_map(|calls| calls.get(&method)).sum()
     }
 
     /// Whether nothing is left, and nothing is in progress.
@@ -166,8 +165,8 @@ impl Timeline {
     }
 
     fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
-        let CallCounts { calls, given_up } = self.calls.count(handle);
-        for (counts, sums) in [(calls, &mut balance.calls), (given_up, &mut balance.given_up)] {
+        let CallCounts { calls, repeated } = self.calls.count(handle);
+        for (counts, sums) in [(calls, &mut balance.calls), (repeated, &mut balance.repeated)] {
             for (method, count) in counts {
                 *sums.entry(method).or_default() += count;
             }

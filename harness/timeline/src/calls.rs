@@ -3,10 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use claimcheck_csi::{
-    Code,
-    tap::{CallSummaries, TapRecord},
-};
+use claimcheck_csi::tap::{CallSummaries, TapRecord};
 use claimcheck_model::{CsiMethod, Event, KubeletPath, Source, Stamp};
 
 use super::fact::{Fact, Span};
@@ -69,37 +66,15 @@ struct CallTime {
     node: String,
     target: String,
     span: Span,
-    answer: Answer,
-}
-
-/// What the caller of a call got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
-    /// A result, or an error of the driver.
-    Received,
-    /// Nothing: its deadline passed, it was cancelled, or the connection or a process was lost. The caller does not know
-    /// the result, and repeats the call.
-    None,
-    /// Aborted: another call for the volume is pending, such as one that the caller gave up.
-    Pending,
-}
-
-impl Answer {
-    fn of(rpc: &TapRecord) -> Self {
-        match rpc.code() {
-            None | Some(Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable) => Self::None,
-            Some(Code::Aborted) => Self::Pending,
-            Some(_) => Self::Received,
-        }
-    }
+    succeeded: bool,
 }
 
 /// The number of calls of each method.
 #[derive(Debug, Default)]
 pub(super) struct CallCounts {
     pub calls: BTreeMap<CsiMethod, u64>,
-    /// Those that were repeated because their caller got no answer; not contained in `calls`.
-    pub given_up: BTreeMap<CsiMethod, u64>,
+    /// Those that failed, or got no answer, and were repeated; not contained in `calls`.
+    pub repeated: BTreeMap<CsiMethod, u64>,
 }
 
 /// A selection of calls.
@@ -147,7 +122,7 @@ impl CallLog {
             self.injected.entry(handle.clone()).or_default().push(method);
         } else if let Some(method) = method {
             let (node, target) = (node.to_owned(), rpc.target().to_owned());
-            let call = CallTime { method, node, target, span, answer: Answer::of(rpc) };
+            let call = CallTime { method, node, target, span, succeeded: rpc.succeeded().is_some() };
             self.call_times.entry(handle.clone()).or_default().push(call);
         }
         if !self.recorded_drivers.contains(rpc.driver()) {
@@ -278,7 +253,7 @@ impl CallLog {
 
     /// The number of calls for a volume. CreateVolume has only a name: it is stored under a handle of that name.
     ///
-    /// A caller that got no answer has to repeat its call, so only the last of such repetitions counts.
+    /// A caller repeats a call that failed, so only the last of such repetitions counts.
     pub fn count(&self, handle: &Handle) -> CallCounts {
         let mut same: BTreeMap<(CsiMethod, &str, &str), Vec<&CallTime>> = BTreeMap::new();
         for call in self.call_times.get(handle).into_iter().flatten() {
@@ -287,16 +262,10 @@ impl CallLog {
         let mut counts = CallCounts::default();
         for ((method, ..), mut calls) in same {
             calls.sort_by_key(|call| call.span.start);
-            let mut in_doubt = false;
             let last = calls.len() - 1;
             for (number, call) in calls.into_iter().enumerate() {
-                in_doubt = match call.answer {
-                    Answer::None => true,
-                    Answer::Pending => in_doubt,
-                    Answer::Received => false,
-                };
-                let counted =
-                    if in_doubt && number < last { &mut counts.given_up } else { &mut counts.calls };
+                let is_repeated = !call.succeeded && number < last;
+                let counted = if is_repeated { &mut counts.repeated } else { &mut counts.calls };
                 *counted.entry(method).or_default() += 1;
             }
         }

@@ -31,13 +31,13 @@ fn the_balance_of_a_claim_is_clean_only_when_everything_is_gone() {
 }
 
 #[test]
-fn repetitions_without_an_answer_are_counted_apart_and_those_after_a_success_are_not() {
+fn failed_calls_that_were_repeated_are_counted_apart_and_those_after_a_success_are_not() {
     let publish = |node: &str, ms, code: Option<Code>| -> Observation {
         call(CsiMethod::ControllerPublishVolume, node, "", ms, code.map(|code| (ms + 1, code))).into()
     };
     use Code::{Aborted, Cancelled, DeadlineExceeded, Internal, Ok, Unavailable};
     // The calls to attach a volume to a node, and how many count.
-    for (codes, calls, given_up) in [
+    for (codes, calls, repeated) in [
         (&[Some(Ok)][..], 1, 0),
         (&[Some(DeadlineExceeded), Some(Ok)], 1, 1),
         (&[Some(Cancelled), Some(Aborted), Some(Unavailable), Some(Ok)], 1, 3),
@@ -45,11 +45,12 @@ fn repetitions_without_an_answer_are_counted_apart_and_those_after_a_success_are
         (&[None, Some(Ok)], 1, 1),
         // Never repeated.
         (&[Some(DeadlineExceeded)], 1, 0),
-        // The answer was received.
+        (&[Some(Internal), Some(Ok)], 1, 1),
+        (&[Some(Aborted), Some(Ok)], 1, 1),
+        // It had succeeded.
         (&[Some(Ok), Some(Ok)], 2, 0),
+        (&[Some(Ok), Some(Internal)], 2, 0),
         (&[Some(Ok), Some(DeadlineExceeded), Some(Ok)], 2, 1),
-        (&[Some(Internal), Some(Ok)], 2, 0),
-        (&[Some(Aborted), Some(Ok)], 2, 0),
     ] {
         let mut timeline = Timeline::new(Tap::Present);
         bound().iter().for_each(|it| drop(timeline.feed(it)));
@@ -61,7 +62,7 @@ fn repetitions_without_an_answer_are_counted_apart_and_those_after_a_success_are
         let method = CsiMethod::ControllerPublishVolume;
         let of =
             |counts: &std::collections::BTreeMap<_, u64>| counts.get(&method).copied().unwrap_or_default();
-        assert_eq!((of(&balance.calls), of(&balance.given_up)), (calls, given_up), "{codes:?}");
+        assert_eq!((of(&balance.calls), of(&balance.repeated)), (calls, repeated), "{codes:?}");
         assert_eq!(balance.all_calls(method), codes.len() as u64);
     }
     // Another node is no repetition.
