@@ -51,16 +51,20 @@ fn run<'a>(tag: &str, words: &[&'a str], arguments: impl Iterator<Item = &'a Str
     Run::passes(tag, &words.iter().copied().chain(arguments).collect::<Vec<_>>())
 }
 
-/// The verdict of each case of a run, by suite and name.
+/// The verdict of each case of a run that does not depend on chance, by suite and name.
 fn verdicts(run: &Run) -> BTreeMap<(String, String), String> {
     let text = |case: &Value, field: &str| case[field].as_str().expect("text").to_owned();
     let summary = run.summary();
     let cases = summary["results"].as_array().expect("a list").iter();
-    cases.map(|case| ((text(case, "suite"), text(case, "name")), text(case, "result"))).collect()
+    let verdicts = cases.map(|case| ((text(case, "suite"), text(case, "name")), text(case, "result")));
+    verdicts.filter(|((_, name), _)| !name.starts_with(BY_CHANCE)).collect()
 }
 
 /// The driver returns NotFound from ControllerUnpublishVolume for a node that is not its own.
 const FINDING: &str = "a volume is detached from a node that no longer exists and attaches to another node [dynamic, default fs, Immediate]";
+
+/// The driver copies the volumes of a group one after another: whether their data differ depends on the moment.
+const BY_CHANCE: &str = "members of a group snapshot have the data of one point in time";
 
 #[test]
 #[ignore = "requires root, sidecars"]
