@@ -5,10 +5,12 @@ use std::{
     io,
     path::{Path, PathBuf},
     pin::pin,
+    sync::Arc,
     time::Duration,
 };
 
 use claimcheck_csi::{BindError, Driver, ServeError, Server, Services, v1};
+use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
 use crate::registration::protocol::{
@@ -51,6 +53,12 @@ pub enum RegistrarError {
 /// Interval of log messages about a driver that does not respond.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the socket is missing after the first rejection; each further time twice as long, as kubelets wait between their
+/// own attempts (`pkg/kubelet/pluginmanager/operationexecutor`).
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest such pause.
+const LAST_PAUSE: Duration = Duration::from_secs(120);
+
 /// Waits for the driver, then registers it; see [`serve`].
 ///
 /// # Errors
@@ -76,6 +84,10 @@ pub async fn run(
 /// Requests the driver's name, then serves `<registry>/<name>-reg.sock` until `shutdown` resolves; then the
 /// socket is removed, and the driver unregistered with it.
 ///
+/// If the kubelet rejects the driver, the socket is removed and created again: a kubelet before Kubernetes 1.35 tries again
+/// only then (kubernetes#133335). Upstream's registrar exits, and its container is restarted
+/// (`cmd/csi-node-driver-registrar/main.go`).
+///
 /// `endpoint` is the path of the driver's socket for the kubelet, which may differ from the path that `driver`
 /// uses.
 ///
@@ -90,11 +102,32 @@ pub async fn serve(
     let answer = driver.identity().get_plugin_info(v1::GetPluginInfoRequest {}).await;
     let name = answer.map_err(|status| RegistrarError::Driver(Box::new(status)))?.into_inner().name;
     let path = registry.join(format!("{name}-reg.sock"));
-    let service = RegistrationServer::new(Registrar { name: name.clone(), endpoint: endpoint.to_owned() });
-    let (server, socket) = listen(path)?;
-    let served = server.serve(Services::default().with(service), shutdown).await;
-    drop(socket);
-    served.map_err(|source| RegistrarError::Serve { driver: name, source })
+    let mut shutdown = pin!(shutdown);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let rejected = Arc::new(Notify::new());
+        let registrar =
+            Registrar { name: name.clone(), endpoint: endpoint.to_owned(), rejected: rejected.clone() };
+        let services = Services::default().with(RegistrationServer::new(registrar));
+        let (server, socket) = listen(path.clone())?;
+        let mut is_rejected = false;
+        let ended = async {
+            tokio::select! {
+                () = &mut shutdown => {}
+                () = rejected.notified() => is_rejected = true,
+            }
+        };
+        let served = server.serve(services, ended).await;
+        drop(socket);
+        served.map_err(|source| RegistrarError::Serve { driver: name.clone(), source })?;
+        if !is_rejected {
+            return Ok(());
+        }
+        tokio::select! {
+            () = &mut shutdown => return Ok(()),
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_PAUSE),
+        }
+    }
 }
 
 /// A socket's file, removed when the guard is dropped.
@@ -121,6 +154,8 @@ fn listen(path: PathBuf) -> Result<(Server, SocketFile), RegistrarError> {
 struct Registrar {
     name: String,
     endpoint: String,
+    /// Told when the kubelet rejects the driver.
+    rejected: Arc<Notify>,
 }
 
 #[tonic::async_trait]
@@ -142,9 +177,58 @@ impl Registration for Registrar {
         if status.plugin_registered {
             tracing::info!(driver = self.name, "registered with the kubelet");
         } else {
-            // The kubelet tries again by itself.
             tracing::warn!(driver = self.name, error = status.error, "the kubelet rejected the driver");
+            self.rejected.notify_one();
         }
         Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use claimcheck_csi::{Endpoint, tap::Tap};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::{agent_tests::driver::FakeDriver, registration::protocol::Plugin, testing::FakeHost};
+
+    #[tokio::test]
+    async fn a_rejected_driver_is_offered_again_with_a_new_socket_and_a_registered_one_is_not() {
+        // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+        let root = tempfile::tempdir_in("/tmp").unwrap();
+        let socket = root.path().join("csi.sock");
+        let driver = FakeDriver::new(FakeHost::default());
+        let _serving = driver.serve(&socket);
+        let path = root.path().join(format!("{}-reg.sock", crate::testing::DRIVER));
+        let registry = root.path().to_owned();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let registrar = tokio::spawn(async move {
+            let driver = Driver::new(Endpoint::Unix(socket), Tap::none(), "registrar");
+            serve(&driver, &registry, "/csi.sock", async { drop(stopped.await) }).await
+        });
+        let exists = async |expected| {
+            while path.exists() != expected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        exists(true).await;
+        let mut kubelet = Plugin::connect(&path).await.unwrap();
+        kubelet.notify(Some("NodeGetInfo failed".into())).await.unwrap();
+        drop(kubelet);
+        exists(false).await;
+        exists(true).await;
+        let inode = || std::fs::metadata(&path).unwrap().ino();
+        let second = inode();
+        let mut kubelet = Plugin::connect(&path).await.unwrap();
+        assert_eq!(kubelet.info().await.unwrap().endpoint, "/csi.sock");
+        kubelet.notify(None).await.unwrap();
+        drop(kubelet);
+        tokio::time::sleep(FIRST_PAUSE).await;
+        assert_eq!(inode(), second);
+        drop(stop);
+        registrar.await.unwrap().unwrap();
+        assert!(!path.exists());
     }
 }
