@@ -6,7 +6,7 @@ use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
 use claimcheck_model::Capability;
 use claimcheck_vendor::AbsentSidecars;
 
-use crate::{case::FsType, pod_security::PodSecurity};
+use crate::{case::FsType, kubernetes::Kubernetes, pod_security::PodSecurity};
 
 /// Capabilities of the cluster, the host and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Environment {
     pub pod_security: PodSecurity,
     /// What the cluster supports in addition to its API.
     pub cluster_capabilities: ClusterCapabilities,
+    /// The version of Kubernetes.
+    pub kubernetes: Kubernetes,
     /// The sidecars that the driver's deployment lacks.
     pub absent_sidecars: AbsentSidecars,
     /// The file systems that volumes can have.

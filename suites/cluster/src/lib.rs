@@ -19,6 +19,7 @@
 mod case;
 mod environment;
 mod fixture;
+mod kubernetes;
 pub mod load;
 mod need;
 pub mod pod_security;
@@ -31,6 +32,7 @@ mod workload;
 
 pub use case::{Binding, Case, Details, FsType, Pattern, Planned};
 pub use environment::{DeploymentDefect, Environment, FileSystems};
+pub use kubernetes::{Feature, Kubernetes};
 pub use need::Need;
 pub use rows::catalogue;
 pub use runner::Runner;

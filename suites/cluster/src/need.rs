@@ -7,6 +7,7 @@ use crate::{
     case::{FsType, Provisioning},
     environment::{Environment, NO_ATTACHER, NO_PROVISIONER, NO_RESIZER, NO_SNAPSHOTTER},
     fixture::Variant,
+    kubernetes::Feature,
 };
 
 /// A requirement of a case; without it the case is skipped.
@@ -28,6 +29,8 @@ pub enum Need {
     Configure,
     /// Every CSI call can be observed and made to fail.
     Tap,
+    /// A feature that older versions of Kubernetes lack.
+    Feature(Feature),
     /// A variant of the built-in driver, deployed in addition to the cluster's driver; one case uses it at a time.
     Variant(Variant),
     /// The controllers remove VolumeAttachments that no attacher handles, once the driver needs no attachment.
@@ -65,6 +68,7 @@ impl Need {
             | Self::Root
             | Self::Configure
             | Self::Tap
+            | Self::Feature(_)
             | Self::Variant(_)
             | Self::Retract
             | Self::BuiltinSidecars
@@ -95,6 +99,7 @@ impl claimcheck_engine::Need for Need {
                 format!("loop devices, mkfs.{}", fs.name())
             }
             Self::WholeRun
+            | Self::Feature(_)
             | Self::Retract
             | Self::BuiltinSidecars
             | Self::FixedSidecars(_)
@@ -126,6 +131,7 @@ impl claimcheck_engine::Need for Need {
                  --install and --allow-disruptive",
             ),
             Self::WholeRun => None,
+            Self::Feature(feature) => environment.kubernetes.lack(feature),
             Self::Agents => unless(
                 cluster.agents,
                 "the cluster does not allow its node agents to be stopped: use --cluster kind",
@@ -234,7 +240,9 @@ mod tests {
     use claimcheck_engine::{Case as _, Need as _, plan};
 
     use super::*;
-    use crate::{environment::FileSystems, pod_security::PodSecurity, rows::catalogue};
+    use crate::{
+        environment::FileSystems, kubernetes::Kubernetes, pod_security::PodSecurity, rows::catalogue,
+    };
 
     const ALL: Environment = Environment {
         nodes: 2,
@@ -247,6 +255,7 @@ mod tests {
         declared: BTreeMap::new(),
         pod_security: PodSecurity::Privileged,
         cluster_capabilities: ClusterCapabilities::EMBEDDED,
+        kubernetes: Kubernetes::NEWEST,
         absent_sidecars: AbsentSidecars::NONE,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
     };

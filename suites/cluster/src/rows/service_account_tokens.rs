@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use claimcheck_engine::skip;
 use claimcheck_model::{Capability, CsiMethod};
 use serde_json::json;
 
@@ -15,6 +14,7 @@ use super::{case, row};
 use crate::{
     case::{Case, Pattern},
     fixture::{Claim, Fixture, InstalledDriver, Pod, Script, TestPod, Variant},
+    kubernetes::Feature,
     need::Need,
 };
 
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Case] = &[
         "NodePublishVolume gets the tokens only in secrets if CSIDriver has serviceAccountTokenInSecrets",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::TokensInSecrets)],
+        &[Need::Feature(Feature::TokenInSecrets), Need::Variant(Variant::TokensInSecrets)],
         case!(in_secrets),
     ),
     row(
@@ -81,11 +81,6 @@ async fn in_context(t: Arc<Fixture>) -> Result<()> {
 
 async fn in_secrets(t: Arc<Fixture>) -> Result<()> {
     let driver = t.install_driver(Variant::TokensInSecrets, json!({})).await?;
-    let declared = t.declared(&driver).await?;
-    if declared.is_none_or(|spec| spec.service_account_token_in_secrets.is_none()) {
-        let why = "the API server drops serviceAccountTokenInSecrets: Kubernetes has it from 1.35 on";
-        return Err(skip(why));
-    }
     let (pod, claim) = ready_pod(&t, &driver).await?;
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await

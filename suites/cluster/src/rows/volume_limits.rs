@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use claimcheck_engine::skip;
 use claimcheck_model::Capability;
 use serde_json::json;
 
@@ -11,6 +10,7 @@ use super::{case, row};
 use crate::{
     case::{Case, Pattern},
     fixture::{Fixture, LIMIT_PERIOD, TestPod, Variant},
+    kubernetes::Feature,
     need::Need,
 };
 
@@ -47,7 +47,11 @@ pub(super) const ROWS: &[Case] = &[
         "CSINode follows the driver's limit if CSIDriver has nodeAllocatableUpdatePeriodSeconds",
         "CSI Mock node volume limit",
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::Shrinking), Need::Capability(Capability::VolumeLimits)],
+        &[
+            Need::Feature(Feature::AllocatableUpdates),
+            Need::Variant(Variant::Shrinking),
+            Need::Capability(Capability::VolumeLimits),
+        ],
         case!(limit_changes),
     ),
 ];
@@ -64,11 +68,6 @@ async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
 /// KEP-4876; `runPeriodicUpdate` in pkg/volume/csi/csi_node_updater.go.
 async fn limit_changes(t: Arc<Fixture>) -> Result<()> {
     let driver = t.install_driver(Variant::Shrinking, json!({})).await?;
-    if t.declared(&driver).await?.is_none_or(|spec| spec.node_allocatable_update_period_seconds.is_none()) {
-        let why =
-            "the API server drops nodeAllocatableUpdatePeriodSeconds: Kubernetes enables it from 1.35 on";
-        return Err(skip(why));
-    }
     let (node, late) = (t.nodes().remove(0), Duration::from_secs(LIMIT_PERIOD.unsigned_abs()));
     let before = t.limit_of(&node, Variant::Shrinking.name()).await?;
     let before = before.context("CSINode reports no limit")?;

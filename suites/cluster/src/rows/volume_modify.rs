@@ -13,15 +13,17 @@ use super::{case, row};
 use crate::{
     case::{Case, Pattern, Run},
     fixture::{Claim, Fixture, InstalledDriver, TestPod, Variant, refusal},
+    kubernetes::Feature,
     need::Need,
 };
 
 const SUITE: &str = "volume_modify";
 const UPSTREAM: &str = "volume-modify";
 const STRESS: &str = "volume-modify-stress";
+const CLASSES: Need = Need::Feature(Feature::AttributesClasses);
 
 const fn modifies(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, &[Need::Variant(Variant::Modified)], run)
+    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, &[CLASSES, Need::Variant(Variant::Modified)], run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -45,7 +47,7 @@ pub(super) const ROWS: &[Case] = &[
         "a VolumeAttributesClass of another driver is never applied",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::Modified), Need::BuiltinSidecars],
+        &[CLASSES, Need::Variant(Variant::Modified), Need::BuiltinSidecars],
         case!(foreign),
     ),
     modifies("a PVC recovers from a VolumeAttributesClass that the driver rejects", case!(recovers)),
@@ -57,7 +59,7 @@ pub(super) const ROWS: &[Case] = &[
         "many volumes are modified repeatedly and concurrently",
         STRESS,
         Pattern::IMMEDIATE,
-        &[Need::Variant(Variant::Modified)],
+        &[CLASSES, Need::Variant(Variant::Modified)],
         case!(many),
     ),
 ];
@@ -65,7 +67,6 @@ pub(super) const ROWS: &[Case] = &[
 const SIZE: &str = "64Mi";
 
 async fn driver(t: &Fixture) -> Result<InstalledDriver> {
-    t.serves_attributes_classes().await?;
     t.install_driver(Variant::Modified, json!({})).await
 }
 

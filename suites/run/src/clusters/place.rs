@@ -9,7 +9,7 @@ use claimcheck_cluster::{Cluster, ClusterCapabilities, Instrumentation, Options,
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
 use claimcheck_report::RunFolder;
-use claimcheck_suites::{Environment, FileSystems, pod_security::PodSecurity};
+use claimcheck_suites::{Environment, FileSystems, Kubernetes, pod_security::PodSecurity};
 use claimcheck_vendor::AbsentSidecars;
 
 /// A cluster of one kind. Its start is awaited by the main task, so that it need not be `Send`.
@@ -86,6 +86,7 @@ pub(super) const UNKNOWN: Environment = Environment {
     inline: Err(NO_INLINE),
     largest_file: None,
     cluster_capabilities: ClusterCapabilities::EXISTING,
+    kubernetes: Kubernetes::NEWEST,
     absent_sidecars: AbsentSidecars::NONE,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };

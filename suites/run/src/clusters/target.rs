@@ -9,7 +9,7 @@ use claimcheck_kind::Controllers;
 use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_report::RunFolder;
 use claimcheck_suites::{
-    Environment, FileSystems,
+    Environment, FileSystems, Kubernetes,
     testdriver::{Class, TestDriver},
 };
 
@@ -116,15 +116,19 @@ impl ClusterTarget {
     }
 
     /// The capabilities of the running cluster.
-    pub fn environment(&self, privilege: Privilege, cluster: &Cluster) -> Environment {
+    ///
+    /// # Errors
+    /// The API server does not return its version and resources.
+    pub async fn environment(&self, privilege: Privilege, cluster: &Cluster) -> Result<Environment> {
         let declared = cluster.declared();
-        self.described(Environment {
+        Ok(self.described(Environment {
             nodes: cluster.nodes().len(),
             topology_keys: cluster.reachable_nodes().topology_keys(),
             supported_calls: declared.supported_calls,
             declared: declared.capabilities.clone(),
+            kubernetes: Kubernetes::of(&cluster.client()).await?,
             ..self.place.expected(Some(privilege))
-        })
+        }))
     }
 }
 
