@@ -1,13 +1,17 @@
 //! `claimcheck run`: starts a cluster, runs the suites, writes the report.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
 
 use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_engine::{Expected, Level, NoMatch};
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, interrupt};
+use claimcheck_run::{ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, interrupt, versions};
 use claimcheck_suites::catalogue;
 use clap::Args as _;
 
@@ -43,7 +47,8 @@ pub struct Args {
 impl Args {
     /// Runs the suites; the exit code reports the outcome.
     pub fn run(self, privilege: Privilege, started: Stamp) -> Result<ExitCode> {
-        let workload = self.place.workload();
+        let (workload, versions) = (self.place.workload(), self.place.versions());
+        let outlives = self.place.outlives_its_run();
         let place = match self.place.place() {
             Ok(place) => place,
             Err(error) => return Ok(crate::invalid_target(&error)),
@@ -61,6 +66,19 @@ impl Args {
             && let Err(error) = findings::is_new(path)
         {
             return Ok(crate::unreadable(&error));
+        }
+        if let Some(versions) = versions {
+            if outlives || self.write_expect.is_some() {
+                let why = "--kubernetes with several versions excludes --keep, --reuse and --write-expect: name one version";
+                return Ok(crate::usage(&*anyhow::anyhow!(why)));
+            }
+            let again = || {
+                let mut command = Command::new(env::current_exe()?);
+                command.args(versions::arguments_without(&["--kubernetes", "--out"]));
+                Ok(command)
+            };
+            let runs = versions::run(&versions, self.output.out.as_deref(), Path::new("runs"), again);
+            return crate::runtime()?.block_on(runs);
         }
         let options = Options {
             filters: self.filter,
@@ -93,7 +111,7 @@ impl Args {
 
 /// The arguments of this process; those that are no text are not shown.
 fn arguments() -> impl Iterator<Item = String> {
-    std::env::args_os().filter_map(|word| word.into_string().ok())
+    env::args_os().filter_map(|word| word.into_string().ok())
 }
 
 async fn run(

@@ -6,7 +6,9 @@ use super::{
     answers::{Container, DockerInfo, Info, PodmanContainer, PodmanInfo},
     cli::{lines, words},
     config::DATA_DIR,
+    node_images::{self, NodeImageError, Selection},
     program::{Program, ProgramError, Tools},
+    version::Version,
 };
 
 /// The label that kind sets on the containers of a cluster; its value is the cluster's name
@@ -248,6 +250,19 @@ impl Engine {
         let saved = self.save(&[&full], archive).await;
         self.program.call(&["untag", image, &full], CHANGE).await?;
         saved
+    }
+
+    /// `images`: the node images of these versions of Kubernetes.
+    ///
+    /// # Errors
+    /// It does not respond, or has no image of a version.
+    pub async fn node_images(
+        &self,
+        selected: &[Selection],
+    ) -> Result<Vec<(Version, String)>, NodeImageError> {
+        let args = ["images", "--format", "{{.Repository}}:{{.Tag}}", node_images::REPOSITORY];
+        let images: Vec<String> = self.program.call(&args, QUERY).await?.lines().map(str::to_owned).collect();
+        node_images::choose(selected, &images, self.name())
     }
 
     /// `image inspect`: the id of a local image.

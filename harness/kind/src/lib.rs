@@ -5,6 +5,7 @@
 //! cli       Kind: `kind`            engine   Engine: `docker`, `podman` or `nerdctl` (answers: their output)
 //! options   the options of a cluster, as arguments of the command line
 //! config    the config file, merged with a user's (kubeadm: patches for kubeadm)
+//! node_images  the node image of a Kubernetes version
 //! preflight the conditions for creating a cluster, all failures reported together (checks: the decision)
 //! owned     clusters created by claimcheck, whether their runs are active, and their deletion (teardown)
 //! ```
@@ -17,6 +18,7 @@ mod cli;
 mod config;
 mod engine;
 mod kubeadm;
+mod node_images;
 mod options;
 mod owned;
 mod preflight;
@@ -34,6 +36,7 @@ pub use cli::{Create, Kind};
 pub use config::{Cluster, ConfigError, Controllers, DATA_DIR, DEFAULT_WORKERS};
 pub use engine::{CLUSTER_LABEL, Engine, EngineError, NETWORK};
 pub use kubeadm::{JsonPatch, NODE_STATUS_PERIOD_S, StockController};
+pub use node_images::{NodeImageError, Selection};
 pub use options::KindOptions;
 pub use owned::{ClusterLock, NAME_PREFIX, OwnedError, Record, Standing, Store, cluster_name};
 pub use preflight::{PreflightRequest, Prerequisites, preflight};

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 
-use super::config::Controllers;
+use super::{config::Controllers, node_images::Selection};
 
 /// The options of a kind cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -18,6 +18,16 @@ pub struct KindOptions {
     /// Node image, which determines the Kubernetes version: kindest/node:v1.36.0 [default: kind's default]
     #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_NODE_IMAGE")]
     pub node_image: Option<String>,
+    /// Kubernetes version, by the newest node image of that version that the container engine has: 1.34 or 1.34.9. `run`
+    /// accepts several, and all, and then runs once per version
+    #[arg(
+        long,
+        value_name = "VERSION",
+        value_delimiter = ',',
+        conflicts_with = "node_image",
+        env = "CLAIMCHECK_KUBERNETES"
+    )]
+    pub kubernetes: Vec<Selection>,
     /// kind config file, which is merged with the generated one
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_KIND_CONFIG")]
     pub kind_config: Option<PathBuf>,
@@ -73,6 +83,7 @@ impl KindOptions {
         let given = [
             ("--name", self.name.is_some()),
             ("--node-image", self.node_image.is_some()),
+            ("--kubernetes", !self.kubernetes.is_empty()),
             ("--kind-config", self.kind_config.is_some()),
             ("--kubelet-arg", !self.kubelet_args.is_empty()),
             ("--base-image", self.base_image.is_some()),

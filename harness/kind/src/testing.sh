@@ -54,6 +54,7 @@ case "$me $1 $2" in
     ;;
 *" network ls") cat "$FAKE/networks" ;;
 *" network rm") : >"$FAKE/networks" ;;
+*" images "*) cat "$FAKE/images" ;;
 *" image inspect") echo sha256:0123 ;;
 *" save "*) : >"$3" ;;
 *" exec "* | *" build "* | *" tag "* | *" untag "*) ;;

@@ -39,6 +39,7 @@ mod tables;
 mod terminal;
 mod traces;
 mod unwritten;
+pub mod versions;
 
 pub use causes::Cause;
 pub use ending::{Ending, State};

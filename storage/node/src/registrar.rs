@@ -154,7 +154,7 @@ fn listen(path: PathBuf) -> Result<(Server, SocketFile), RegistrarError> {
 struct Registrar {
     name: String,
     endpoint: String,
-    /// Told when the kubelet rejects the driver.
+    /// Notified when the kubelet rejects the driver.
     rejected: Arc<Notify>,
 }
 

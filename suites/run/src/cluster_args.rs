@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use claimcheck_kind::Selection;
 use claimcheck_model::ClusterKind;
 use claimcheck_suites::{Workload, testdriver::TestDriver};
 use clap::Args;
@@ -31,6 +32,17 @@ impl ClusterArgs {
     /// Whether its nodes are virtual, so that the run requires private namespaces.
     pub fn is_virtual(&self) -> bool {
         row(self.cluster).has_virtual_nodes
+    }
+
+    /// The versions of Kubernetes, if there may be several, so that each is a run of its own.
+    pub fn versions(&self) -> Option<Vec<Selection>> {
+        let selected = &self.options.kind.kubernetes;
+        (selected.len() > 1 || selected.contains(&Selection::All)).then(|| selected.clone())
+    }
+
+    /// Whether the cluster is kept, or was before.
+    pub fn outlives_its_run(&self) -> bool {
+        self.options.components.keep || self.options.kind.reuse
     }
 
     /// The cluster that the arguments select.

@@ -4,8 +4,9 @@
 //! `--list` starts nothing.
 
 use std::{
+    env,
     path::Path,
-    process::ExitCode,
+    process::{Command, ExitCode},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -13,6 +14,7 @@ use claimcheck_component::logging;
 use claimcheck_engine::plan;
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
+use claimcheck_kind::Selection;
 use claimcheck_model::{CaseResult, Stamp};
 use claimcheck_report::{Ending, Reported, report_failed_start};
 use clap::Parser;
@@ -24,6 +26,7 @@ use crate::explain::explain;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
 use crate::run::{Interrupted, Options, Run, planned};
+use crate::versions;
 use claimcheck_suites::{Planned, catalogue};
 
 /// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
@@ -58,7 +61,7 @@ pub fn main(folders: &Path) -> ExitCode {
         Ok(output) => output,
         Err(error) => return usage(&error),
     };
-    let workload = environment.place.workload();
+    let (workload, versions) = (environment.place.workload(), environment.place.versions());
     let place = match environment.place.place() {
         Ok(place) => place,
         Err(error) => {
@@ -70,6 +73,9 @@ pub fn main(folders: &Path) -> ExitCode {
         let planned = plan(&catalogue(), &[], Some(&place.expected(privilege)));
         let trials = planned.into_iter().map(listed).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
+    }
+    if let Some(versions) = versions {
+        return on_versions(&versions, environment.output.out.as_deref(), folders);
     }
     logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::from_environment());
     let options = Options {
@@ -97,6 +103,22 @@ pub fn main(folders: &Path) -> ExitCode {
             ExitCode::from(if error.is::<Interrupted>() { interrupt::INTERRUPTED } else { 3 })
         }
     }
+}
+
+/// Runs this program once per version of Kubernetes.
+fn on_versions(versions: &[Selection], out: Option<&Path>, folders: &Path) -> ExitCode {
+    let again = || {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(env::args_os().skip(1));
+        Ok(command)
+    };
+    let runs = Runtime::new()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(versions::run(versions, out, folders, again)));
+    runs.unwrap_or_else(|error| {
+        eprintln!("claimcheck: {}", explain(&error));
+        ExitCode::from(3)
+    })
 }
 
 fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyhow::Result<ExitCode> {

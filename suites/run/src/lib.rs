@@ -24,6 +24,7 @@ mod push_args;
 mod redacted;
 mod run;
 mod sidecar_args;
+pub mod versions;
 
 pub use cluster_args::ClusterArgs;
 pub use cluster_options::{ClusterArgsError, FREQUENT};

@@ -247,7 +247,7 @@ impl Run {
         }
         cluster.set_faults(&options.faults).await?;
         let planned = match work {
-            Work::Cases => cases(options, &options.place.environment(privilege, &cluster)),
+            Work::Cases => cases(options, &options.place.environment(privilege, &cluster).await?),
             Work::Load => Vec::new(),
         };
         // The privileges of this process on its machine do not affect real nodes.

@@ -63,11 +63,13 @@ pub enum Need {
     Python,
     /// Kubernetes' own e2e tests.
     E2e,
+    /// cargo-mutants.
+    Mutants,
 }
 
 impl Need {
     /// All of them, in the order in which they are reported.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Root,
         Self::Mounts,
         Self::Loop,
@@ -84,6 +86,7 @@ impl Need {
         Self::Chromium,
         Self::Python,
         Self::E2e,
+        Self::Mutants,
     ];
 
     /// The word for it in `#[ignore = "requires .."]` and `CLAIMCHECK_REQUIRE`.
@@ -105,6 +108,7 @@ impl Need {
             Self::Chromium => "chromium",
             Self::Python => "python",
             Self::E2e => "e2e",
+            Self::Mutants => "mutants",
         }
     }
 
@@ -149,6 +153,7 @@ impl Need {
             Self::Stock => in_folder(ASSETS, &["kube-controller-manager", "kube-scheduler"]),
             Self::Sidecars => in_folder(SIDECARS, &PROGRAMS_OF_SIDECARS),
             Self::Npm => in_path(&["node", "npm"], "apt-get install nodejs npm"),
+            Self::Mutants => in_path(&["cargo-mutants"], "cargo install --locked cargo-mutants"),
             Self::Prometheus => in_path(&["prometheus", "promtool"], "apt-get install prometheus"),
             Self::Chromium => in_path(&["chromium"], "apt-get install chromium"),
             Self::Python => in_path(&["python3"], "apt-get install python3"),

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use claimcheck_cluster::{Cluster, ClusterCapabilities, Instrumentation, KindEnvironment};
 use claimcheck_deploy::install::Variant;
 use claimcheck_harness::Privilege;
 use claimcheck_kind::{
-    Controllers, DEFAULT_WORKERS, KindOptions, NODE_STATUS_PERIOD_S, OwnedError, Store, Tools, cluster_name,
+    Controllers, DEFAULT_WORKERS, Engine, KindOptions, NODE_STATUS_PERIOD_S, OwnedError, Store, Tools,
+    cluster_name,
 };
 use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
@@ -184,8 +185,21 @@ impl KindTarget {
             Controllers::Stock => Variant::Stock,
         };
         let components = self.components.components(variant);
+        let options = KindOptions { node_image: self.node_image().await?, ..self.options.clone() };
         // Boxed: bringing up a cluster is a large future, and is awaited once.
-        Ok(Box::pin(Cluster::on_kind(&self.options, &environment, &components)).await?)
+        Ok(Box::pin(Cluster::on_kind(&options, &environment, &components)).await?)
+    }
+
+    /// The node image; none for kind's default.
+    async fn node_image(&self) -> Result<Option<String>> {
+        if self.options.kubernetes.is_empty() {
+            return Ok(self.options.node_image.clone());
+        }
+        let engine = Engine::find(&Tools::from_environment())?;
+        match engine.node_images(&self.options.kubernetes).await?.as_slice() {
+            [(_, image)] => Ok(Some(image.clone())),
+            images => bail!("--kubernetes names {} versions: only `run` accepts several", images.len()),
+        }
     }
 
     fn environment(&self, folder: &RunFolder) -> Result<KindEnvironment> {
