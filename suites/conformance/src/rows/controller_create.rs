@@ -91,6 +91,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume with equal required_bytes and limit_bytes creates a volume of that size or returns OutOfRange", spec::SIZE_MOST, case!(exact))
         .also(&[spec::SIZE_HONORED])
         .needs(&[CREATE, SIZE, IF_MOUNTED]),
+    Row::new("CreateVolume with limit_bytes alone creates a volume within it or returns OutOfRange", spec::SIZE_MOST, case!(limit_alone))
+        .needs(&[CREATE]),
     Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(impossible)).needs(&[CREATE]),
     Row::new("CreateVolume from a kind of source that is not declared returns InvalidArgument", spec::SOURCE_UNUSABLE, case!(undeclared_source))
         .needs(&[CREATE, MOUNTS, PERSISTS])
@@ -469,6 +471,27 @@ async fn exact(f: &Fixture) -> Result<()> {
         // The driver may support other sizes only.
         refused => {
             let what = "CreateVolume with equal required_bytes and limit_bytes";
+            f.warn_of_other_code(&refused, what, Code::OutOfRange);
+            refused.refused(what, OUT_OF_RANGE)
+        }
+    }
+}
+
+/// The size is left to the driver, and its default may be above the limit.
+async fn limit_alone(f: &Fixture) -> Result<()> {
+    let limit = f.config().volume_size;
+    match f.create_volume(sized(f, 0, limit)).await {
+        Ok(made) => {
+            let got = made.volume.unwrap_or_default().capacity_bytes;
+            ensure!(
+                got <= limit,
+                "a volume of at most {limit} bytes was requested, and CreateVolume returned {got}"
+            );
+            Ok(())
+        }
+        // The driver may support larger volumes only.
+        refused => {
+            let what = "CreateVolume with limit_bytes alone";
             f.warn_of_other_code(&refused, what, Code::OutOfRange);
             refused.refused(what, OUT_OF_RANGE)
         }

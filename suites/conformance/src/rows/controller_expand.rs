@@ -50,6 +50,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerExpandVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
         .also(&[spec::EXPAND_RANGE])
         .needs(&[EXPAND, CREATE, EXPANDS]),
+    Row::new(
+        "ControllerExpandVolume with equal required_bytes and limit_bytes expands to that size or returns OutOfRange",
+        spec::SIZE_MOST,
+        case!(exact),
+    )
+    .also(&[spec::EXPAND_RANGE])
+    .needs(&[EXPAND, CREATE]),
     Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE, EXPANDS]),
     Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]).establishes(&[Effect::Expands]),
     Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
@@ -172,6 +179,32 @@ async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what:
     let answer = f.controller_expand_volume(request).await;
     f.warn_of_other_code(&answer, what, Code::OutOfRange);
     answer.refused(what, &[Code::OutOfRange, Code::InvalidArgument])
+}
+
+async fn exact(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    if volume.capacity_bytes == 0 {
+        return Err(skip("CreateVolume returns no capacity: the volume may be larger already"));
+    }
+    let size = f.config().grown().max(volume.capacity_bytes);
+    let mut request = f.expand_request(&volume.volume_id);
+    request.capacity_range = Some(CapacityRange { required_bytes: size, limit_bytes: size });
+    match f.controller_expand_volume(request).await {
+        Ok(grown) => {
+            let got = grown.capacity_bytes;
+            ensure!(
+                got == size,
+                "a volume was to be expanded to exactly {size} bytes, and ControllerExpandVolume returned {got}"
+            );
+            Ok(())
+        }
+        // The driver may support other sizes only.
+        refused => {
+            let what = "ControllerExpandVolume with equal required_bytes and limit_bytes";
+            f.warn_of_other_code(&refused, what, Code::OutOfRange);
+            refused.refused(what, &[Code::OutOfRange, Code::InvalidArgument])
+        }
+    }
 }
 
 /// One row for both: a driver that validates ranges validates all of a range.
