@@ -13,7 +13,7 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .3rem .8rem; border-bottom: 1px solid #8884; vertical-align: top; }
-th:first-child, td:first-child, .text { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child, .text { text-align: left; overflow-wrap: break-word; }
 .bad { color: var(--bad); font-weight: 600; } .good { color: var(--good); }
 .note { opacity: .75; font-size: .9rem; }
 @media (prefers-color-scheme: dark) { :root { --bad: #ff8a80; --good: #81c784; } }
