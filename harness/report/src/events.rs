@@ -10,7 +10,7 @@ use claimcheck_model::LoggedEvent;
 use serde::Deserialize;
 
 /// The file of a run folder with all events, in the order in which the reporter received them.
-pub(crate) const EVENTS: &str = "events.ndjson";
+pub const EVENTS: &str = "events.ndjson";
 
 /// An event of earlier versions that no longer exists, and is skipped: the machine speed.
 const CALIBRATION: &str = "calibration";
@@ -57,15 +57,24 @@ pub enum EventsError {
 ///
 /// # Errors
 /// The folder is not a run folder, or its events cannot be read or parsed; see [`EventsError`].
-pub(crate) fn each(folder: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(), EventsError> {
-    let path = folder.join(EVENTS);
-    let unreadable = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+pub(crate) fn each(folder: &Path, take: impl FnMut(LoggedEvent)) -> Result<(), EventsError> {
+    each_of(&folder.join(EVENTS), take).map_err(|error| match error {
+        EventsError::Unreadable { source, .. }
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             EventsError::NoRun { folder: folder.to_owned() }
         }
-        _ => EventsError::Unreadable { path: path.clone(), source },
-    };
-    let mut lines = BufReader::new(File::open(&path).map_err(unreadable)?);
+        other => other,
+    })
+}
+
+/// The same for the file itself.
+///
+/// # Errors
+/// As [`each`].
+pub(crate) fn each_of(path: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(), EventsError> {
+    let unreadable = |source: io::Error| EventsError::Unreadable { path: path.to_owned(), source };
+    let mut lines = BufReader::new(File::open(path).map_err(unreadable)?);
     let mut text = String::new();
     for line in 1.. {
         text.clear();
@@ -75,7 +84,7 @@ pub(crate) fn each(folder: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(
         match serde_json::from_str::<LoggedEvent>(&text) {
             Ok(logged) => take(logged),
             Err(_) if serde_json::from_str::<Name>(&text).is_ok_and(|name| name.event == CALIBRATION) => {}
-            Err(source) => return Err(EventsError::NoEvent { path: path.clone(), line, source }),
+            Err(source) => return Err(EventsError::NoEvent { path: path.to_owned(), line, source }),
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ pub mod versions;
 
 pub use causes::Cause;
 pub use ending::{Ending, State};
-pub use events::EventsError;
+pub use events::{EVENTS, EventsError};
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub(crate) use html::{DOWN, UP};
@@ -57,7 +57,8 @@ pub use tables::{Style, render};
 pub(crate) use tables::{human, number, short, table};
 pub use unwritten::{ReportError, Reported, report_failed_start};
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use claimcheck_model::{Event, LoggedEvent, Stamp};
@@ -67,7 +68,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::slo::{Judge, Objective};
-use outputs::{End, Seen, Setup};
+use outputs::{End, Seen, Setup, Sink};
 use unwritten::Unwritten;
 
 /// Consumes the events of a run and writes the reports.
@@ -144,40 +145,75 @@ impl Reporter {
     }
 
     async fn run(self, mut events: mpsc::UnboundedReceiver<Event>) -> Reported {
-        let Self { setup, mut judge } = self;
-        let mut unwritten = Unwritten::default();
-        let mut sinks = outputs::start(&setup, &mut unwritten);
-        let reserve = setup.folder.reserve();
-        let mut tally = Tally::default();
-        let mut started: Option<Stamp> = None;
+        let mut reporting = Reporting::start(self);
         loop {
-            let drawn = sinks.iter().filter_map(|sink| sink.due()).min();
+            let drawn = reporting.sinks.iter().filter_map(|sink| sink.due()).min();
             let event = tokio::select! {
                 event = events.recv() => event,
                 () = due(drawn) => {
-                    sinks.iter_mut().for_each(|sink| sink.draw(&tally));
+                    reporting.sinks.iter_mut().for_each(|sink| sink.draw(&reporting.tally));
                     continue;
                 }
             };
             let Some(event) = event else { break };
             let last = matches!(event, Event::RunFinished { .. } | Event::RunAborted { .. });
-            judge.observe(&event);
-            tally.observe(&event, || setup.metrics.series());
-            let logged = LoggedEvent { at: Stamp::now(), event };
-            if let Event::RunStarted(_) = logged.event {
-                started = Some(logged.at);
-            }
-            let seen = Seen { logged: &logged, tally: &tally, flush: last || events.is_empty() };
-            for sink in &mut sinks {
-                unwritten.keep(sink.observe(&seen));
-            }
+            reporting.observe(&LoggedEvent { at: Stamp::now(), event }, last || events.is_empty());
             if last {
                 break;
             }
         }
+        reporting.finish().await
+    }
+
+    /// Makes the outputs of a run again from its events ([`EVENTS`]), also of one that was killed.
+    /// Thresholds (SLOs) are not events, so they must be given again.
+    ///
+    /// # Errors
+    /// The events cannot be read.
+    pub async fn replay(self, events: &Path) -> Result<Reported, EventsError> {
+        let mut reporting = Reporting::start(self);
+        events::each_of(events, |logged| reporting.observe(&logged, false))?;
+        Ok(reporting.finish().await)
+    }
+}
+
+/// The outputs of a run, and the run so far.
+struct Reporting {
+    setup: Setup,
+    judge: Judge,
+    sinks: Vec<Box<dyn Sink>>,
+    tally: Tally,
+    started: Option<Stamp>,
+    unwritten: Unwritten,
+    /// Space for the verdict, if the disk is full.
+    reserve: Option<File>,
+}
+
+impl Reporting {
+    fn start(reporter: Reporter) -> Self {
+        let Reporter { setup, judge } = reporter;
+        let mut unwritten = Unwritten::default();
+        let sinks = outputs::start(&setup, &mut unwritten);
+        let reserve = setup.folder.reserve();
+        Self { setup, judge, sinks, tally: Tally::default(), started: None, unwritten, reserve }
+    }
+
+    fn observe(&mut self, logged: &LoggedEvent, flush: bool) {
+        self.judge.observe(&logged.event);
+        self.tally.observe(&logged.event, || self.setup.metrics.series());
+        if let Event::RunStarted(_) = logged.event {
+            self.started = Some(logged.at);
+        }
+        let seen = Seen { logged, tally: &self.tally, flush };
+        for sink in &mut self.sinks {
+            self.unwritten.keep(sink.observe(&seen));
+        }
+    }
+
+    async fn finish(self) -> Reported {
+        let Self { setup, judge, mut sinks, tally, started, mut unwritten, reserve } = self;
         let mut summary = tally.finish();
         summary.slos = judge.finish();
-        // Space for the verdict, if the disk is full.
         drop(reserve);
         let mut end = End { folder: &setup.folder, summary: &summary, started, history: None };
         for sink in &mut sinks {

@@ -7,6 +7,7 @@ use claimcheck_model::{
     Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Unserved, Usage, VolumeStep,
 };
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 
 fn case(name: &str) -> CaseId {
     CaseId::new("volumes", name)
@@ -514,4 +515,27 @@ fn what_a_long_load_keeps_is_bounded() {
     assert_eq!((load.samples[0].at_s, load.failed, load.errors.len()), (0.0, 1000, 100));
     assert!(load.samples.is_sorted_by(|a, b| a.at_s < b.at_s));
     assert!(load.growth.iter().all(|growth| !growth.grows) && load.growth.len() >= 4, "{:?}", load.growth);
+}
+
+/// `events.ndjson` is all that a tool of one's own needs.
+#[tokio::test]
+async fn all_outputs_are_made_again_from_the_events_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let [first, second] = ["run", "again"].map(|name| home.path().join(name));
+    let (sender, reporting) = Reporter::quiet(RunFolder::at(&first).unwrap(), Metrics::default()).start();
+    bad_run().into_iter().for_each(|event| sender.send(event).unwrap());
+    let reported = reporting.await.unwrap();
+    let again = Reporter::quiet(RunFolder::at(&second).unwrap(), Metrics::default());
+    let again = again.replay(&first.join(EVENTS)).await.unwrap();
+    assert_eq!((again.exit_code(), again.summary), (reported.exit_code(), reported.summary));
+    let names = |folder: &Path| -> BTreeSet<String> {
+        let files = std::fs::read_dir(folder).unwrap();
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    assert!(names(&first).len() > 5, "{:?}", names(&first));
+    assert_eq!(names(&first), names(&second));
+    for name in names(&first) {
+        let text = |folder: &Path| std::fs::read_to_string(folder.join(&name)).unwrap();
+        assert_eq!(text(&first), text(&second), "{name}");
+    }
 }
