@@ -17,12 +17,16 @@ const ALTERNATIVES: [&str; 4] =
     ["CreateSnapshot-unknown", "CreateVolumeGroupSnapshot-unknown", "not-staged", "unauthenticated"];
 
 /// Variants that CSI permits and with which Kubernetes cannot do what cases check, and the reasons.
-const KUBERNETES: [(&str, &str); 4] = [
+const KUBERNETES: [(&str, &str); 5] = [
     (
         "not-found-when-gone",
         "external-attacher repeats ControllerUnpublishVolume until it returns OK: a volume stays attached to a deleted node",
     ),
     ("content-source-unset", "external-provisioner requires it: \"volume content source missing\""),
+    (
+        "node-topology-unset",
+        "external-provisioner requires it if topology is declared: \"no topology key found for node\"",
+    ),
     ("without-controller", "a cluster is of a driver that creates or attaches volumes"),
     (
         "snapshots-of-used-volumes",
