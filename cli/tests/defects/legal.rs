@@ -8,7 +8,7 @@ use claimcheck_saboteur::{
     row::{Defect, Suite},
 };
 
-use crate::{Run, is_possible, run_driver, run_row, several_at_a_time, wrong};
+use crate::{Run, is_possible, reported, run_driver, run_row, several_at_a_time, wrong};
 
 /// How long a step of a case may take: conflicts and errors are retried after backoff.
 const STEP: &str = "90s";
@@ -60,7 +60,7 @@ fn failures(row: &Defect, cases: &[&str]) -> Option<String> {
     if cases.is_empty() {
         found.extend(idle(row, &run));
     }
-    (!found.is_empty()).then(|| format!("{}:\n  {}", row.name, found.join("\n  ")))
+    reported(&row.name, &found)
 }
 
 /// The rules of a row that did not apply in a run: without them the run says nothing about the row.
