@@ -8,7 +8,7 @@ use claimcheck_saboteur::{
     row::{Defect, Suite},
 };
 
-use crate::{Run, is_possible, run_driver, run_row, several_at_a_time, wrong};
+use crate::{Run, is_possible, reported, run_driver, run_row, several_at_a_time, wrong};
 
 /// How long a step of a case may take: conflicts and errors are retried after backoff.
 const STEP: &str = "90s";
@@ -17,12 +17,16 @@ const ALTERNATIVES: [&str; 4] =
     ["CreateSnapshot-unknown", "CreateVolumeGroupSnapshot-unknown", "not-staged", "unauthenticated"];
 
 /// Variants that CSI permits and with which Kubernetes cannot do what cases check, and the reasons.
-const KUBERNETES: [(&str, &str); 4] = [
+const KUBERNETES: [(&str, &str); 5] = [
     (
         "not-found-when-gone",
         "external-attacher repeats ControllerUnpublishVolume until it returns OK: a volume stays attached to a deleted node",
     ),
     ("content-source-unset", "external-provisioner requires it: \"volume content source missing\""),
+    (
+        "node-topology-unset",
+        "external-provisioner requires it if topology is declared: \"no topology key found for node\"",
+    ),
     ("without-controller", "a cluster is of a driver that creates or attaches volumes"),
     (
         "snapshots-of-used-volumes",
@@ -56,7 +60,7 @@ fn failures(row: &Defect, cases: &[&str]) -> Option<String> {
     if cases.is_empty() {
         found.extend(idle(row, &run));
     }
-    (!found.is_empty()).then(|| format!("{}:\n  {}", row.name, found.join("\n  ")))
+    reported(&row.name, &found)
 }
 
 /// The rules of a row that did not apply in a run: without them the run says nothing about the row.

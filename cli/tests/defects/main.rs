@@ -220,6 +220,13 @@ fn wrong(summary: &Value) -> Vec<String> {
     wrong
 }
 
+/// What is wrong in the run with this name, if anything. It is printed at once: other runs still take long.
+fn reported(name: &str, wrong: &[String]) -> Option<String> {
+    let text = (!wrong.is_empty()).then(|| format!("{name}:\n  {}", wrong.join("\n  ")))?;
+    println!("{text}");
+    Some(text)
+}
+
 /// The summary of a run of these cases against a driver with these flags.
 fn summary(flags: &str, volumes: Volumes, settings: &[&str], cases: &[&str]) -> Run {
     let folder = tempfile::tempdir().unwrap();

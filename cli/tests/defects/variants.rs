@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, env, fmt::Write, fs};
 use claimcheck_driver::variant::Variant::{self, *};
 use claimcheck_saboteur::row::Suite;
 
-use crate::{Devices, Directories, Images, Volumes, is_possible, several_at_a_time, summary, wrong};
+use crate::{
+    Devices, Directories, Images, Volumes, is_possible, reported, several_at_a_time, summary, wrong,
+};
 
 /// Set by `ci/variants --write`.
 const WRITE: &str = "CLAIMCHECK_WRITE_VARIANTS";
@@ -153,8 +155,7 @@ pub(crate) fn failures(volumes: Volumes, variants: &[Variant], cases: &[&str]) -
     }
     let flags: Vec<String> = names.iter().map(|name| format!("--variant {name}")).collect();
     let summary = summary(&flags.join(" "), volumes, &["--ready-timeout", "20"], cases).summary;
-    let found = wrong(&summary);
-    (!found.is_empty()).then(|| format!("{}:\n  {}", names.join(", "), found.join("\n  ")))
+    reported(&names.join(", "), &wrong(&summary))
 }
 
 #[test]

@@ -276,12 +276,15 @@ async fn no_class(t: Arc<Fixture>) -> Result<()> {
 
 async fn no_class_keeps_no_claim(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    t.bound(&claim).await?;
+    let volume = t.bound(&claim).await?.name_any();
     t.snapshot("without-class", &claim, &t.global("missing")).await?;
     t.snapshot_reports("without-class", "not found").await?;
     // Another snapshot of the same claim makes the controller protect the claim, and release it again.
     t.taken("snapshot", &claim).await?;
-    t.remove_claim(&claim).await?;
+    t.delete_claim(&claim).await?;
+    t.deleted(Kind::Claim, &claim.name).await?;
+    // A driver may keep a volume of which there are snapshots.
+    t.deleted_or_refused(&volume).await?;
     let snapshot = t.snapshot_reports("without-class", "").await.context("the snapshot was deleted")?;
     ensure!(snapshot.content().is_none(), "a content was created without a class");
     Ok(())

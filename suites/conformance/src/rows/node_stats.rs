@@ -1,6 +1,6 @@
 //! NodeGetVolumeStats.
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use claimcheck_csi::v1::{
     NodeGetVolumeStatsRequest, VolumeUsage, node_service_capability::rpc::Type as NodeType,
     volume_usage::Unit,
@@ -8,7 +8,9 @@ use claimcheck_csi::v1::{
 use claimcheck_engine::skip;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STATS, case, node_expand::grow};
+use super::{
+    CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STATS, case, controller_list::healthy, node_expand::grow,
+};
 use crate::{
     case::{Access, Row},
     expect::{Answer, INVALID, NOT_FOUND},
@@ -85,7 +87,7 @@ pub(super) const ROWS: &[Row] = &[
         spec::STATS_CONDITION,
         case!(condition),
     )
-    .also(&[spec::CONDITION_MESSAGE])
+    .also(&[spec::CONDITION_MESSAGE, spec::CONDITION_NORMAL])
     .needs(&[STATS, CREATE, Need::Node(NodeType::VolumeCondition), MOUNTS]),
 ];
 
@@ -327,19 +329,7 @@ fn used_at(placed: &VolumeOnNode) -> Result<i64> {
 async fn condition(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let stats = f.node_get_volume_stats(request(f, &placed)).await.works("NodeGetVolumeStats")?;
-    let Some(condition) = stats.volume_condition else {
-        bail!("VOLUME_CONDITION is declared, but NodeGetVolumeStats returns no volume_condition")
-    };
-    ensure!(
-        !condition.abnormal,
-        "NodeGetVolumeStats reports the volume as abnormal: {:?}",
-        condition.message
-    );
-    if condition.message.is_empty() {
-        let silent = anyhow!("NodeGetVolumeStats returns a volume_condition without a message");
-        return Err(breaking(silent, spec::CONDITION_MESSAGE));
-    }
-    Ok(())
+    healthy(stats.volume_condition, "NodeGetVolumeStats", "the volume")
 }
 
 #[cfg(test)]
