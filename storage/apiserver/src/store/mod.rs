@@ -202,6 +202,11 @@ impl Store {
         (page.objects, version)
     }
 
+    /// The pods of a node.
+    pub fn pods_on(&self, node: &str) -> Vec<Arc<Object>> {
+        self.read().pods_on(node)
+    }
+
     /// The objects of one namespace (or all) that a watch of this topic begins with, and the version of this list.
     pub fn list_topic(
         &self,
