@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,10 +12,17 @@ use claimcheck_controllers::named;
 use claimcheck_model::Meter;
 use clap::Args;
 use http::Uri;
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use kube::{
     Client, Config,
+    client::{Body, ConfigExt as _},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use tower::{BoxError, ServiceBuilder};
 
 use super::{denials::logging_denials, requests::metered};
 use crate::writes::{ApiWriteRecorder, recording_client};
@@ -79,6 +87,24 @@ pub async fn api_client(kubeconfig: Option<&Path>) -> Result<Client> {
     Client::try_from(config).context("the configuration of the API server cannot be used")
 }
 
+/// A client with one connection for all requests, by HTTP/2, as those of client-go. kube's own have a connection for each
+/// that is not finished, and nodes watch single objects.
+fn multiplexed(config: &Config) -> Result<Client> {
+    let mut tls = config.rustls_client_config()?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(config.connect_timeout);
+    let client: legacy::Client<_, Body> =
+        legacy::Client::builder(TokioExecutor::new()).build(HttpsConnector::from((http, Arc::new(tls))));
+    let layers = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .map_err(BoxError::from);
+    Ok(Client::new(layers.service(client), config.default_namespace.clone()))
+}
+
 impl ApiArgs {
     /// The namespace of this pod, if the client is that of the pod's service account. Upstream:
     /// `inClusterNamespace` in csi-lib-utils `leaderelection/leader_election.go`.
@@ -90,17 +116,21 @@ impl ApiArgs {
     }
 
     /// A client with the component's user agent, which counts its requests in the meter and, if the run requires
-    /// it, records its writes.
+    /// it, records its writes; see [`multiplexed`].
     pub(super) async fn client(&self, component: &str, meter: &Meter) -> Result<Client> {
         let agent = format!("claimcheck-{component}/{}", env!("CARGO_PKG_VERSION"));
-        Ok(named(&self.nameless(meter).await?, &agent))
+        Ok(named(&self.observed(meter, multiplexed).await?, &agent))
     }
 
     /// A client without a user agent, see [`named`].
     pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
+        self.observed(meter, |config| Ok(Client::try_from(config.clone())?)).await
+    }
+
+    async fn observed(&self, meter: &Meter, client: fn(&Config) -> Result<Client>) -> Result<Client> {
         let config = client_config(self.kubeconfig.as_deref(), self.master.as_ref()).await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        let client = logging_denials(&metered(&Client::try_from(config)?, &host, meter));
+        let client = logging_denials(&metered(&client(&config)?, &host, meter));
         Ok(match ApiWriteRecorder::from_environment() {
             Some(recorder) => recording_client(&client, &recorder, ""),
             None => client,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::admission::labels;
 use crate::resources::Resource;
 use crate::status::{Result, Status};
-use crate::store::Object;
+use crate::store::{Object, Topic};
 
 /// The selectors of a list or watch.
 #[derive(Debug, Default)]
@@ -53,6 +53,15 @@ impl Selector {
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// What all matching objects have in common.
+    pub fn topic(&self) -> Option<Topic> {
+        self.fields.iter().filter(|field| field.equal).find_map(|field| match field.pointers {
+            ["/metadata/name"] => Some(Topic::Name(field.value.as_str().into())),
+            ["/spec/nodeName"] if !field.value.is_empty() => Some(Topic::Node(field.value.as_str().into())),
+            _ => None,
+        })
     }
 
     /// Whether `object` matches.

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use tokio::{
     sync::mpsc,
     sync::watch,
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
     time::{Instant, sleep},
 };
 use tracing::{debug, info, warn};
@@ -63,8 +63,25 @@ impl Options {
     }
 }
 
-/// The kinds without a complete first list, with the error of the last attempt; empty during the first.
-pub type Pending = BTreeMap<Kind, String>;
+/// The kinds without a complete first list, with the error of the last attempt; empty during the first. Also the followed
+/// objects that could not be read, by their keys.
+pub type Pending = BTreeMap<(Kind, Option<ObjectKey>), String>;
+
+/// An object that is watched by its name, and in the cache, until this is dropped.
+pub struct Followed {
+    kind: Kind,
+    key: ObjectKey,
+    shared: Arc<Shared>,
+    watch: AbortHandle,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.watch.abort();
+        self.shared.write().release(self.kind, &self.key);
+        self.shared.no_longer_pending(self.kind, Some(&self.key));
+    }
+}
 
 /// A handle to the shared cache; clones are the same cache. The watchers end with the last handle.
 #[derive(Clone)]
@@ -96,7 +113,7 @@ impl Informer {
         let shared = Arc::new(Shared {
             world: RwLock::default(),
             subscribers: Mutex::default(),
-            pending: watch::Sender::new(kinds.iter().map(|kind| (kind, String::new())).collect()),
+            pending: watch::Sender::new(kinds.iter().map(|kind| ((kind, None), String::new())).collect()),
             listed: watch::Sender::new(KindSet::default()),
         });
         let mut watchers = JoinSet::new();
@@ -159,6 +176,14 @@ impl Informer {
         self.shared.change(|world| world.assume(slim(object)));
     }
 
+    /// Watches one object of a kind that is not watched as a whole: a client may be permitted to read only some of them.
+    pub fn follow<K: Watchable>(&self, api: Api<K>, key: ObjectKey) -> Followed {
+        let (fields, shared) = (format!("metadata.name={}", key.name), self.shared.clone());
+        let watch =
+            tokio::spawn(reflect(api, Some(fields), Some(key.clone()), shared.clone())).abort_handle();
+        Followed { kind: K::CACHED_AS, key, shared, watch }
+    }
+
     /// Removes an object that was found to be deleted.
     pub fn forget(&self, kind: Kind, key: &ObjectKey) {
         self.shared.change(|world| world.forget(kind, key));
@@ -182,7 +207,9 @@ impl Informer {
     pub async fn synced(&self) {
         let mut pending = self.pending();
         // The sender is part of `self`, so waiting cannot fail.
-        let _ = pending.wait_for(|pending| !pending.keys().any(|kind| self.used.contains(*kind))).await;
+        let is_used =
+            |(kind, object): &(Kind, Option<ObjectKey>)| object.is_none() && self.used.contains(*kind);
+        let _ = pending.wait_for(|pending| !pending.keys().any(is_used)).await;
     }
 
     /// The kinds that [`Informer::synced`] of a user of all kinds waits for, and the reason.
@@ -214,18 +241,21 @@ impl Shared {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn no_longer_pending(&self, kind: Kind) {
-        self.pending.send_if_modified(|pending| pending.remove(&kind).is_some());
+    fn no_longer_pending(&self, kind: Kind, object: Option<&ObjectKey>) {
+        let key = (kind, object.cloned());
+        self.pending.send_if_modified(|pending| pending.remove(&key).is_some());
     }
 
-    /// Records why the kind is still pending, if it is.
-    fn still_pending(&self, kind: Kind, reason: String) {
-        self.pending.send_if_modified(|pending| match pending.get_mut(&kind) {
-            Some(known) if *known != reason => {
-                *known = reason;
+    /// Records why the kind or object is still pending, if it is.
+    fn still_pending(&self, kind: Kind, object: Option<&ObjectKey>, reason: String) {
+        let key = (kind, object.cloned());
+        self.pending.send_if_modified(|pending| match pending.get_mut(&key) {
+            Some(known) if *known == reason => false,
+            None if object.is_none() => false,
+            Some(_) | None => {
+                pending.insert(key, reason);
                 true
             }
-            Some(_) | None => false,
         });
     }
 
@@ -242,8 +272,19 @@ impl Shared {
 
 /// Reflects one kind forever.
 async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Arc<Shared>) {
+    reflect(Api::<K>::all(client), fields, None, shared).await;
+}
+
+/// Reflects what an API and a field selector select: a kind, or `only` this object.
+async fn reflect<K: Watchable>(
+    api: Api<K>,
+    fields: Option<String>,
+    only: Option<ObjectKey>,
+    shared: Arc<Shared>,
+) {
+    let only = only.as_ref();
     let mut delays = Delays::default();
-    let mut reflector = Reflector::<K>::new(Api::all(client), fields);
+    let mut reflector = Reflector::<K>::new(api, fields);
     let mut synced = false;
     loop {
         let event = reflector.next_event().await;
@@ -253,7 +294,7 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
         match event {
             Ok(Event::Listed(list)) => {
                 let objects = list.objects.into_iter().map(|object| Arc::new(slim(object)));
-                shared.change(|world| world.relist(objects, &list.version, list.rewound));
+                shared.change(|world| world.relist(objects, only, &list.version, list.rewound));
                 if list.rewound {
                     warn!(
                         kind = K::CACHED_AS.name(),
@@ -262,10 +303,10 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 }
                 shared.listed.send_if_modified(|kinds| {
                     let before = *kinds;
-                    *kinds = before.union(KindSet::of(&[K::CACHED_AS]));
+                    *kinds = before.union(KindSet::of(if only.is_none() { &[K::CACHED_AS] } else { &[] }));
                     *kinds != before
                 });
-                shared.no_longer_pending(K::CACHED_AS);
+                shared.no_longer_pending(K::CACHED_AS, only);
                 synced = true;
                 debug!(kind = K::CACHED_AS.name(), objects = K::store(&shared.read()).len(), "listed");
             }
@@ -275,10 +316,13 @@ async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Ar
                 let dispensable = is_unserved(&error) || (is_recent(K::CACHED_AS) && is_forbidden(&error));
                 if !dispensable {
                     warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
-                    shared.still_pending(K::CACHED_AS, response::watch_error(&error));
+                    // What was read of an object stands.
+                    if only.is_none() || !synced {
+                        shared.still_pending(K::CACHED_AS, only, response::watch_error(&error));
+                    }
                 } else if !synced {
                     synced = true;
-                    shared.no_longer_pending(K::CACHED_AS);
+                    shared.no_longer_pending(K::CACHED_AS, only);
                     info!(
                         kind = K::CACHED_AS.name(),
                         %error,

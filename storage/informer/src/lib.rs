@@ -41,7 +41,7 @@ pub use index::{
     GroupContentBy, Indexed, NoIndex, NodeBy, PodBy, PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED,
     VolumeBy, attributes_classes, available_with, capacity_place, is_terminal, pod_claims,
 };
-pub use informer::{Delays, Informer, Options, Pending, Watchable, is_forbidden, is_unserved};
+pub use informer::{Delays, Followed, Informer, Options, Pending, Watchable, is_forbidden, is_unserved};
 pub use queue::{Outcome, Queue};
 pub use reflector::{Reflector, Step};
 pub use source::{DataSource, data_source, elsewhere_term};

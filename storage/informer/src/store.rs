@@ -128,14 +128,16 @@ impl<K: Indexed> Store<K> {
         Some(self.replace(key, object))
     }
 
-    /// Replaces all objects by a list of this version. An object or a deletion that a write brought and that is newer
-    /// than the list stays: the watch, which continues from the list's version, reports it again. Nothing stays if
-    /// the API server was `rewound`, so that versions that were seen do not exist any more.
+    /// Replaces all objects by a list of this version, or, with `only`, the object with this key. An object or a deletion
+    /// that a write brought and that is newer than the list stays: the watch, which continues from the list's version,
+    /// reports it again. Nothing stays if the API server was `rewound`, so that versions that were seen do not exist any
+    /// more.
     ///
     /// Upstream: `Replace` in client-go's `tools/cache/reflector.go`, which has no write-through to keep.
     pub fn relist(
         &mut self,
         objects: impl IntoIterator<Item = Arc<K>>,
+        only: Option<&ObjectKey>,
         version: &str,
         rewound: bool,
     ) -> Vec<Delta<K>> {
@@ -147,7 +149,10 @@ impl<K: Indexed> Store<K> {
             !rewound && held.is_some_and(|held| compare_versions(held, version) == Ordering::Greater)
         };
         let mut deltas = Vec::new();
-        let mut unlisted: HashSet<ObjectKey> = self.objects.keys().cloned().collect();
+        let mut unlisted: HashSet<ObjectKey> = match only {
+            Some(only) => self.objects.contains_key(only).then(|| only.clone()).into_iter().collect(),
+            None => self.objects.keys().cloned().collect(),
+        };
         for object in objects {
             if is_deleted(object.metadata()) || self.tombstones.outlast(object.metadata(), version) {
                 continue;
@@ -187,6 +192,11 @@ impl<K: Indexed> Store<K> {
     pub fn forget(&mut self, key: &ObjectKey) -> Option<Delta<K>> {
         let uid = self.objects.get(key)?.metadata().uid.clone();
         self.tombstones.add(uid, None);
+        self.drop_key(key.clone())
+    }
+
+    /// Removes the object with this key, which may be entered again: nothing is known of it any more.
+    pub fn release(&mut self, key: &ObjectKey) -> Option<Delta<K>> {
         self.drop_key(key.clone())
     }
 

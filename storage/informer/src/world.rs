@@ -91,6 +91,14 @@ macro_rules! kinds {
                 self.relate(change)
             }
 
+            /// Removes the object with this key, which is not watched any more; see [`Store::release`].
+            pub fn release(&mut self, kind: Kind, key: &ObjectKey) {
+                let change = match kind {
+                    $(Kind::$kind => self.$field.release(key).map(Change::from),)*
+                };
+                self.relate(change);
+            }
+
             /// Every object of these kinds, as if it were new, but [`replayed`](Change::replayed).
             pub fn replay(&self, kinds: KindSet) -> impl Iterator<Item = Change> {
                 let changes: Vec<Change> = Kind::ALL.iter().filter(|kind| kinds.contains(**kind)).flat_map(|kind| {
@@ -203,14 +211,15 @@ impl World {
         self.relate(change)
     }
 
-    /// Replaces all objects of a kind by a list; see [`Store::relist`].
+    /// Replaces all objects of a kind, or one, by a list; see [`Store::relist`].
     pub fn relist<K: Cached>(
         &mut self,
         objects: impl IntoIterator<Item = Arc<K>>,
+        only: Option<&ObjectKey>,
         version: &str,
         rewound: bool,
     ) -> Vec<Change> {
-        let deltas = K::store_mut(self).relist(objects, version, rewound);
+        let deltas = K::store_mut(self).relist(objects, only, version, rewound);
         let changes: Vec<Change> = deltas.into_iter().map(Change::from).collect();
         for change in &changes {
             self.follow(change);

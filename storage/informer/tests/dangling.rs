@@ -120,11 +120,11 @@ fn take(world: &mut World, step: Step, version: usize) {
         }
         Step::ListVolumes(numbers) => {
             let listed = numbers.into_iter().map(|number| Arc::new(new_volume(number)));
-            world.relist(listed, &version.to_string(), false);
+            world.relist(listed, None, &version.to_string(), false);
         }
         Step::ListAttachments(placed) => {
             let listed = placed.into_iter().map(|(name, volume)| Arc::new(new_attachment(name, volume, 0)));
-            world.relist(listed, &version.to_string(), false);
+            world.relist(listed, None, &version.to_string(), false);
         }
     }
 }

@@ -87,7 +87,7 @@ fn an_assumption_holds_until_the_truth_comes() {
 /// Replaces the claims by a list at this version; returns the names and versions of those then held.
 fn relist(world: &mut World, listed: &[(&str, &str)], version: &str, rewound: bool) -> Vec<(String, String)> {
     let objects = listed.iter().map(|(name, version)| Arc::new(at(claim(name, "fast", "1Gi"), version)));
-    world.claims.relist(objects, version, rewound);
+    world.claims.relist(objects, None, version, rewound);
     let held = world.claims.iter().map(|claim| {
         let version = claim.metadata.resource_version.clone().unwrap();
         (claim.metadata.name.clone().unwrap(), version)
@@ -109,7 +109,7 @@ fn a_list_replaces_all_but_newer_writes() {
     }
     let objects = [("same", "5"), ("older", "2"), ("new", "19"), ("written", "8")];
     let objects = objects.map(|(name, version)| Arc::new(at(claim(name, "fast", "1Gi"), version)));
-    let deltas = world.claims.relist(objects, "20", false);
+    let deltas = world.claims.relist(objects, None, "20", false);
     let mut changed: Vec<_> = deltas.iter().map(|delta| delta.key.name.as_str()).collect();
     changed.sort_unstable();
     assert_eq!(changed, ["missing", "new", "older"], "the others are as they were");

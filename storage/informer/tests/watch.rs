@@ -143,8 +143,8 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
     let of_nodes = informer.for_user_of(KindSet::of(&[Kind::Node]));
     timeout(Duration::from_secs(10), of_nodes.synced()).await.expect("nodes can be listed");
     let mut pending = informer.pending();
-    let failed =
-        pending.wait_for(|pending| pending.get(&Kind::Claim).is_some_and(|reason| !reason.is_empty()));
+    let failed = pending
+        .wait_for(|pending| pending.get(&(Kind::Claim, None)).is_some_and(|reason| !reason.is_empty()));
     let failed =
         timeout(Duration::from_secs(10), failed).await.expect("the reason is known").unwrap().clone();
     assert_eq!(failed.len(), 1, "{failed:?}");
@@ -153,6 +153,46 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
     assert!(futures::poll!(&mut everything).is_pending(), "claims are not listed");
     server.faults().set(Vec::new());
     timeout(Duration::from_secs(60), everything).await.expect("claims can be listed again");
+    assert!(informer.pending().borrow().is_empty());
+}
+
+#[tokio::test]
+async fn a_followed_object_is_cached_as_long_as_it_is_followed() {
+    let (server, client) = cluster().await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    claims.create(&PostParams::default(), &fresh(claim("other", "", "1Gi"))).await.unwrap();
+    let informer = Informer::start(client.clone(), KindSet::of(&[]), &Options::default());
+    let mut changes = informer.subscribe(KindSet::all());
+    let key = |name: &str| ObjectKey::new("default", name);
+    let (other, one) =
+        (informer.follow(claims.clone(), key("other")), informer.follow(claims.clone(), key("one")));
+    assert_eq!(next(&mut changes).await.key, key("other"));
+    claims.create(&PostParams::default(), &fresh(claim("one", "", "1Gi"))).await.unwrap();
+    assert_eq!(next(&mut changes).await.key, key("one"), "it did not exist");
+    claims.create(&PostParams::default(), &fresh(claim("third", "", "1Gi"))).await.unwrap();
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    claims.patch("one", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(next(&mut changes).await.key, key("one"), "only those are read");
+    assert_eq!(informer.read().claims.len(), 2);
+    drop((other, one));
+    assert_eq!(informer.read().claims.len(), 0);
+
+    let rule = |verb: &str| FaultRule {
+        verb: Some(verb.to_owned()),
+        resource: Some("persistentvolumeclaims".to_owned()),
+        fault: Fault::InternalError,
+        rate: Rate::ALWAYS,
+        count: None,
+    };
+    server.faults().set(["watch", "list"].map(rule).into());
+    let again = informer.follow(claims, key("one"));
+    let mut pending = informer.pending();
+    let unreadable = pending.wait_for(|pending| pending.contains_key(&(Kind::Claim, Some(key("one")))));
+    timeout(Duration::from_secs(10), unreadable).await.expect("the reason is known").unwrap();
+    timeout(Duration::from_secs(10), informer.synced()).await.expect("no kind as a whole waits for it");
+    server.faults().set(Vec::new());
+    assert_eq!(timeout(Duration::from_secs(60), changes.recv()).await.unwrap().unwrap().key, key("one"));
+    drop(again);
     assert!(informer.pending().borrow().is_empty());
 }
 

@@ -11,11 +11,13 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Options, Pending};
+use claimcheck_informer::{
+    Backoff as Delays, Change, EventRecorder, Informer, Kind, KindSet, Options, Pending, World,
+};
 use claimcheck_model::{Meter, Stamp, metric::RECONSTRUCT_VOLUMES};
 use claimcheck_runtime::{Runtime, RuntimeError, State};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Client, config::KubeconfigError};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+use kube::{Api, Client, config::KubeconfigError};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -55,6 +57,9 @@ pub struct Config {
     /// Credentials of clients that may read container logs.
     pub credentials: Credentials,
 }
+
+/// Delays of repeated requests for the volume of a directory.
+const READ_AGAIN: Delays = Delays { base: Duration::from_millis(50), max: Duration::from_secs(30) };
 
 /// Errors that end the agent.
 #[derive(Debug, thiserror::Error)]
@@ -217,7 +222,8 @@ impl<R: Runtime, H: Host> Managed<R, H> {
         let Self { config, client, runtime, host, meter, layout, informer, clock, node_info, in_use } = self;
         // All existing pods are known before anything found on the node is considered orphaned.
         informer.for_user_of(KindSet::of(&[Kind::Pod])).synced().await;
-        let found = found(&*host, &layout, &informer).await?;
+        let node = informer.read().nodes.named(&config.name).cloned();
+        let found = found(&*host, &layout, &client, node).await?;
         let recorder = EventRecorder::new(client.clone(), "kubelet");
         let executor = Executor {
             layout: layout.clone(),
@@ -262,7 +268,7 @@ impl<R: Runtime, H: Host> Managed<R, H> {
         };
         let mut sources = Sources {
             pending: informer.pending(),
-            world: informer.subscribe(watched()),
+            world: informer.subscribe(read()),
             containers,
             notices,
             dones,
@@ -279,24 +285,49 @@ impl<R: Runtime, H: Host> Managed<R, H> {
     }
 }
 
-/// What the previous agent has left. Where a record does not identify a volume, the volumes must have been listed.
-async fn found<H: Host>(host: &H, layout: &Layout, informer: &Informer) -> Result<Found, AgentError> {
-    loop {
-        let listed = !informer.pending().borrow().contains_key(&Kind::Volume);
-        let found = match listed {
-            true => reconstruct::reconstruct(host, layout, Some(&informer.read())),
-            false => reconstruct::reconstruct(host, layout, None),
-        };
-        if let Some(found) = found? {
-            return Ok(found);
-        }
-        tracing::warn!("waiting for the list of PersistentVolumes, to identify a directory of a volume");
-        informer.for_user_of(KindSet::of(&[Kind::Volume])).synced().await;
+/// What the previous agent has left. Where a record does not identify a volume, PersistentVolumes are read: those with
+/// the names of directories.
+async fn found<H: Host>(
+    host: &H,
+    layout: &Layout,
+    client: &Client,
+    node: Option<Arc<Node>>,
+) -> Result<Found, AgentError> {
+    if let Some(found) = reconstruct::reconstruct(host, layout, None)? {
+        return Ok(found);
     }
+    let mut world = World::default();
+    if let Some(node) = node {
+        world.apply(Node::clone(&node));
+    }
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    for name in reconstruct::volume_names(host, layout)? {
+        let mut failures = 0;
+        let volume = loop {
+            match volumes.get_opt(&name).await {
+                // The API server refuses one that no pod of this node uses, whether or not it exists.
+                Err(kube::Error::Api(status)) if status.is_forbidden() => break None,
+                Err(error) => {
+                    tracing::warn!(volume = name, %error, "cannot read the volume of a directory; trying again");
+                    failures += 1;
+                    tokio::time::sleep(READ_AGAIN.delay(failures)).await;
+                }
+                Ok(volume) => break volume,
+            }
+        };
+        volume.into_iter().for_each(|volume| drop(world.apply(volume)));
+    }
+    Ok(reconstruct::reconstruct(host, layout, Some(&world))?.unwrap_or_default())
 }
 
+/// The kinds that are watched as a whole, as far as the node is concerned.
 fn watched() -> KindSet {
-    KindSet::of(&[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Node, Kind::Attachment, Kind::CsiDriver])
+    KindSet::of(&[Kind::Pod, Kind::Node, Kind::CsiDriver])
+}
+
+/// The same, and those of which single objects are followed.
+fn read() -> KindSet {
+    watched().union(KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Attachment]))
 }
 
 fn selected(node: &str) -> Options {

@@ -10,7 +10,8 @@ use claimcheck_informer::{Kind, Pending, World, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::{
     api::core::v1::{
-        CSIPersistentVolumeSource, CSIVolumeSource, Container, PersistentVolume, Pod, SecretReference, Volume,
+        CSIPersistentVolumeSource, CSIVolumeSource, Container, PersistentVolume, PersistentVolumeClaim, Pod,
+        SecretReference, Volume,
     },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
@@ -35,7 +36,7 @@ pub struct Problem {
     pub message: String,
     /// Waiting may help: an object is missing or not bound yet. Otherwise the pod will never start.
     pub waiting: bool,
-    /// A kind of object that it depends on cannot be listed: reported at once, though waiting may help.
+    /// An object that it depends on cannot be read: reported at once, though waiting may help.
     pub unlisted: bool,
 }
 
@@ -51,8 +52,8 @@ pub struct Population {
 /// The volumes that `pod` uses on this node.
 ///
 /// A volume that was resolved `before` stays as it was: the claim of a running pod may be deleted, and
-/// nothing is unmounted under it for that (upstream: `processedPods`). One that depends on a kind of object that is
-/// still `pending` waits: what the cache lacks may exist.
+/// nothing is unmounted under it for that (upstream: `processedPods`). One that depends on what is still `pending`
+/// waits: what the cache lacks may exist.
 pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Population>) -> Population {
     let mut population = Population {
         expected: before.map(|before| before.expected.clone()).unwrap_or_default(),
@@ -71,7 +72,7 @@ pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Pop
     // A volume that no container mounts is not mounted either.
     let volumes = spec.volumes.iter().flatten().filter(|volume| used.contains(&volume.name));
     for volume in volumes.filter(|volume| !resolved.contains(&volume.name)) {
-        match unlisted(pod, volume, pending).map_or_else(|| resolve(pod, volume, &used, world), Err) {
+        match unlisted(pod, volume, world, pending).map_or_else(|| resolve(pod, volume, &used, world), Err) {
             Err(problem) => population.problems.push(problem),
             Ok(expected) => match index.get(&expected.key) {
                 // Published once; writable if one of the pod's two names is.
@@ -88,6 +89,19 @@ pub fn populate(pod: &Pod, world: &World, pending: &Pending, before: Option<&Pop
         }
     }
     population
+}
+
+/// The claims of the pod's volumes that its containers use.
+pub fn used_claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
+    let used = UsedNames::of(pod);
+    pod_claims(pod).filter(move |claim| used.contains(&claim.volume)).map(|used| used.claim)
+}
+
+/// The name of the PersistentVolume to which a claim is bound.
+pub fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+    name.filter(|name| phase == Some("Bound") && !name.is_empty())
 }
 
 /// The pod as volumes refer to it.
@@ -139,22 +153,23 @@ fn volumes_of_variables(container: &Container) -> impl Iterator<Item = &str> {
     sources.filter_map(|source| source.file_key_ref.as_ref()).map(|file| file.volume_name.as_str())
 }
 
-/// The kinds of objects that a volume of a claim, and one of a CSI driver in a pod's spec, depend on.
-const OF_CLAIMS: &[Kind] = &[Kind::Claim, Kind::Volume, Kind::CsiDriver, Kind::Attachment, Kind::Node];
-const OF_INLINE: &[Kind] = &[Kind::CsiDriver];
-
-/// The problem of a volume that depends on a kind of object that has not been listed.
-fn unlisted(pod: &Pod, volume: &Volume, pending: &Pending) -> Option<Problem> {
-    let kinds = match &volume.csi {
-        Some(_) => OF_INLINE,
-        None if pod_claims(pod).any(|claim| claim.volume == volume.name) => OF_CLAIMS,
-        None => return None,
-    };
-    let waits = |kind: &Kind| Some((kind.name(), pending.get(kind)?));
-    let (kind, reason) = kinds.iter().find_map(waits)?;
-    let message = match reason.as_str() {
-        "" => format!("{kind} objects have not been listed yet"),
-        reason => format!("{kind} objects cannot be listed: {reason}"),
+/// The problem of a volume that depends on objects that could not be read, or on a kind that has not been listed.
+fn unlisted(pod: &Pod, volume: &Volume, world: &World, pending: &Pending) -> Option<Problem> {
+    let mut needed = vec![(Kind::CsiDriver, None)];
+    if let Some(used) = pod_claims(pod).find(|claim| claim.volume == volume.name) {
+        let pv = world.claims.get(&used.claim).and_then(|claim| bound_volume(claim)).map(ObjectKey::cluster);
+        needed.extend([(Kind::Node, None), (Kind::Claim, Some(used.claim))]);
+        needed.extend(pv.map(|pv| (Kind::Volume, Some(pv))));
+    } else if volume.csi.is_none() {
+        return None;
+    }
+    let waits = |needed: &(Kind, Option<ObjectKey>)| Some((needed.clone(), pending.get(needed)?));
+    let ((kind, object), reason) = needed.iter().find_map(waits)?;
+    let kind = kind.name();
+    let message = match (object, reason.as_str()) {
+        (Some(object), reason) => format!("{kind} {object} cannot be read: {reason}"),
+        (None, "") => format!("{kind} objects have not been listed yet"),
+        (None, reason) => format!("{kind} objects cannot be listed: {reason}"),
     };
     Some(Problem { volume: volume.name.clone(), message, waiting: true, unlisted: !reason.is_empty() })
 }
@@ -268,12 +283,7 @@ impl Source<'_> {
             // Upstream: a claim that is being deleted is held for the pods that use it already, not for more.
             return Err(failed(false, "PVC is being deleted"));
         }
-        let spec = claim.spec.as_ref();
-        let name = spec.and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
-        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-        let (Some(name), Some("Bound")) = (name, phase) else {
-            return Err(failed(true, "PVC is not bound"));
-        };
+        let name = bound_volume(claim).ok_or_else(|| failed(true, "PVC is not bound"))?;
         let pv =
             world.volumes.named(name).ok_or_else(|| failed(true, &format!("PV {name} does not exist")))?;
         let pv_spec = pv.spec.as_ref().ok_or_else(|| failed(false, &format!("PV {name} has no spec")))?;

@@ -44,8 +44,8 @@ pub struct ReconstructError {
     source: io::Error,
 }
 
-/// Scans the node. Where a record is missing or damaged, the volumes of `world` help to identify a directory; without a
-/// world, the result is `None` in such a case, and nothing is removed.
+/// Scans the node. Where a record is missing or damaged, the volumes of `world`, and those attached to its node, help to
+/// identify a directory; without a world, the result is `None` in such a case, and nothing is removed.
 ///
 /// # Errors
 /// If the directories cannot be read.
@@ -69,6 +69,20 @@ pub fn reconstruct<H: Host>(
         scan.pod(PodUid::from(file_name(&pod)))?;
     }
     Ok((!scan.unidentified).then_some(scan.found))
+}
+
+/// The names of the PersistentVolumes that directories on the node have.
+///
+/// # Errors
+/// If the directories cannot be read.
+pub fn volume_names<H: Host>(host: &H, layout: &Layout) -> Result<BTreeSet<String>, ReconstructError> {
+    let list = |path: &Path| host.list(path).map_err(at(path));
+    let mut directories = list(&layout.block_devices())?;
+    for pod in list(&layout.pods())? {
+        let pod = PodUid::from(file_name(&pod));
+        directories.extend(list(&layout.pod_volumes(&pod).join(Plugin::Csi.directory()))?);
+    }
+    Ok(directories.iter().map(|path| file_name(path)).collect())
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> ReconstructError {
@@ -197,12 +211,15 @@ impl<'a, H: Host> Scan<'a, H> {
 
     /// The volume of this device directory. A linear search is acceptable: it is rare.
     fn volume_at(&mut self, directory: &Path) -> Option<VolumeKey> {
-        let keys = self.known_volumes()?.volumes.iter().filter_map(|volume| key_of_volume(volume));
-        let mut keys = keys.filter(|key| match key {
+        let world = self.known_volumes()?;
+        let of_volumes = world.volumes.iter().filter_map(|volume| key_of_volume(volume));
+        let status = world.nodes.iter().filter_map(|node| node.status.as_ref());
+        let attached = status.flat_map(|status| status.volumes_attached.iter().flatten());
+        let mut keys = of_volumes.chain(attached.filter_map(|volume| VolumeKey::parse(&volume.name)));
+        keys.find(|key| match key {
             VolumeKey::Csi { driver, handle } => self.layout.device(driver, handle) == directory,
             VolumeKey::Inline { .. } | VolumeKey::Local { .. } => false,
-        });
-        keys.next()
+        })
     }
 
     /// The volume named by a pod's directory.

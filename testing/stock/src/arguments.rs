@@ -65,6 +65,8 @@ pub(crate) fn apiserver(
         format!("--service-account-signing-key-file={}", file("tls.key")),
         format!("--service-cluster-ip-range={}", options.services),
         "--allow-privileged=true".to_owned(),
+        // An agent watches every object that its pods refer to over one connection.
+        "--http2-max-streams-per-connection=10000".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
     ];
     arguments.extend_from_slice(&options.more);

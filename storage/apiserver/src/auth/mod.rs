@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! certificate of the connection (certificate) -> admin token -> service account token (token) -> anonymous
-//!       -> impersonation -> action (method and path) -> rbac (roles and bindings in the store)
+//!       -> impersonation -> action (method and path) -> rbac (roles and bindings in the store) -> node (of nodes)
 //! ```
 //!
 //! The admin is a member of `system:masters`: after the comparison of its token nothing else is evaluated.
@@ -12,6 +12,7 @@ mod certificate;
 mod defaults;
 mod impersonation;
 mod issue;
+mod node;
 mod rbac;
 mod reviews;
 mod token;
@@ -46,6 +47,7 @@ pub struct Auth {
     anonymous: Arc<User>,
     tokens: Tokens,
     rbac: Rbac,
+    store: Arc<Store>,
 }
 
 impl Auth {
@@ -55,7 +57,19 @@ impl Auth {
             admin: Arc::new(User::admin()),
             anonymous: Arc::new(User::anonymous()),
             tokens: Tokens::default(),
-            rbac: Rbac::new(store),
+            rbac: Rbac::new(store.clone()),
+            store,
+        }
+    }
+
+    /// Whether `user` may do `action`.
+    fn decide(&self, user: &User, action: &Action) -> Decision {
+        match self.rbac.decide(user, action) {
+            Decision::Allowed(reason) => match node::refusal(&self.store, user, action) {
+                Some(refusal) => Decision::Unrelated(refusal),
+                None => Decision::Allowed(reason),
+            },
+            denied => denied,
         }
     }
 }
@@ -147,8 +161,10 @@ impl Api {
 
     /// Checks one permission.
     fn permit(&self, user: &User, action: &Action, requester: &mut Requester) -> Result<()> {
-        match self.auth.rbac.decide(user, action) {
+        match self.auth.decide(user, action) {
             Decision::Allowed(_) => Ok(()),
+            // No role is missing: the pod may have gone while its node requested this.
+            Decision::Unrelated(reason) => Err(refusal(user, action, &reason)),
             Decision::Denied(reason) => {
                 requester.is_denied = true;
                 // An administrator who acts as another user tries what that one may do.

@@ -122,9 +122,9 @@ fn access(call: &Call<'_>, user: &User, spec: &Value) -> Value {
         };
         Action::on_resource(text(attributes, "verb"), target)
     };
-    let (allowed, reason) = match call.api.auth.rbac.decide(user, &action) {
+    let (allowed, reason) = match call.api.auth.decide(user, &action) {
         Decision::Allowed(reason) => (true, reason),
-        Decision::Denied(reason) => (false, reason),
+        Decision::Denied(reason) | Decision::Unrelated(reason) => (false, reason),
     };
     let mut status = json!({ "allowed": allowed });
     if !reason.is_empty() {

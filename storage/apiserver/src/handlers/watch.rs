@@ -2,7 +2,8 @@
 //!
 //! Every watch reads the history of its resource from its own position and sleeps on the version of the last
 //! change, so replay and live delivery are one loop, always in order, and a slow reader delays no other: when
-//! the history no longer has its position, it gets 410 and lists again.
+//! the history no longer has its position, it gets 410 and lists again. One of a single name or node is sent its changes
+//! instead, and not woken by others.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::resources::Resource;
 use crate::response::{self, Answer, Encoding};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
-use crate::store::{Change, ChangeKind, Object, Store, TooOld};
+use crate::store::{Change, ChangeKind, Follower, Object, Store, TooOld, Topic};
 use crate::table::Table;
 
 /// Changes read from the history, and objects of the present, at a time.
@@ -69,14 +70,20 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         bookmarks: call.query.flag("allowWatchBookmarks").then_some(bookmarks),
         end: Instant::now() + lifetime,
         position: 0,
+        follower: None,
         present: Vec::new().into_iter(),
         end_of_present: false,
         ready: Vec::new(),
         ended: false,
     };
+    let by_name = watch.name.as_deref().map(|name| Topic::Name(name.into()));
+    let topic = by_name.or_else(|| watch.selector.topic());
     match start(&call.query, call.store().version())? {
         Start::After(version) => watch.position = version,
-        Start::Present { bookmark } => watch.begin_with_present(bookmark),
+        Start::Present { bookmark } => watch.begin_with_present(topic.as_ref(), bookmark),
+    }
+    if let Some(topic) = topic {
+        watch.follow(topic);
     }
     let encoding = watch.writer.accepted.encoding;
     Ok(response::stream(encoding.stream_type(), watch.into_frames()))
@@ -115,6 +122,8 @@ struct Watch {
     end: Instant,
     /// The version up to which everything has been sent, after the objects of the present.
     position: u64,
+    /// The changes of its topic, if the watch has one.
+    follower: Option<Follower>,
     /// The objects of the present that have not been sent.
     present: std::vec::IntoIter<Arc<Object>>,
     /// Whether a bookmark has to be sent after them.
@@ -125,12 +134,18 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin_with_present(&mut self, bookmark: bool) {
+    fn begin_with_present(&mut self, topic: Option<&Topic>, bookmark: bool) {
         let storage = self.writer.resource.storage;
-        let (objects, version) = self.store.list(storage, self.namespace.as_deref());
+        let (objects, version) = self.store.list_topic(storage, self.namespace.as_deref(), topic);
         self.present = objects.into_iter();
         self.end_of_present = bookmark;
         self.position = version;
+    }
+
+    fn follow(&mut self, topic: Topic) {
+        let storage = self.writer.resource.storage;
+        // If its version is too old, the first read of the history finds out, too.
+        self.follower = Follower::new(self.store.clone(), storage, topic, self.position).ok();
     }
 
     fn into_frames(self) -> BoxStream<'static, Bytes> {
@@ -162,9 +177,15 @@ impl Watch {
                     None => std::future::pending().await,
                 }
             };
+            let changed = async {
+                match &mut self.follower {
+                    Some(follower) => follower.wait().await,
+                    None => wake.changed().await.is_ok(),
+                }
+            };
             tokio::select! {
-                // Unless the kind was removed with its definition.
-                changed = wake.changed() => self.ended = changed.is_err(),
+                // Unless the kind was removed with its definition, or the watch is too far behind.
+                changed = changed => self.ended = !changed,
                 _ = bookmark => {
                     // Nothing is pending, so everything up to the present has been sent. The version is
                     // read first: what comes in between is then sent after the bookmark.
@@ -203,6 +224,17 @@ impl Watch {
     }
 
     fn advance_changes(&mut self) -> bool {
+        if self.follower.is_some() {
+            let mut advanced = false;
+            while self.ready.len() < PIECE
+                && let Some(change) = self.follower.as_mut().and_then(Follower::next)
+            {
+                self.position = change.version();
+                self.change(&change);
+                advanced = true;
+            }
+            return advanced;
+        }
         match self.store.changes(self.writer.resource.storage, self.position, BATCH) {
             Ok(changes) => {
                 for change in &changes {

@@ -4,20 +4,23 @@
 //! passes a new value and the version that it was decided on. The lock is held for the map operations only,
 //! never across an await, and the cost of a write does not depend on the number of objects.
 
+mod followers;
 mod history;
 mod object;
 mod page;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+pub use followers::{Follower, Topic};
 pub use history::{Change, ChangeKind, History, TooOld};
 pub use object::{Key, Object};
 pub use page::{Page, Span};
 
+use self::followers::{Followers, node_of};
 use crate::custom::{Registry, Shelf};
 use crate::resources::Storage;
 
@@ -102,6 +105,8 @@ struct State {
     dependents: HashMap<String, HashSet<(Storage, Key)>>,
     /// Number of objects in each namespace.
     population: HashMap<String, usize>,
+    /// The pods of each node.
+    placed: HashMap<String, BTreeSet<Key>>,
     /// The newest events, oldest first.
     events: VecDeque<Key>,
 }
@@ -111,12 +116,15 @@ struct StorageState {
     history: History,
     /// The version of the last change, on which watches sleep; unset once the kind was removed.
     latest: Option<watch::Sender<u64>>,
+    /// The watches that are not woken by every change.
+    followers: Followers,
 }
 
 impl StorageState {
     fn new(history: usize) -> Self {
         let latest = Some(watch::Sender::new(1));
-        Self { objects: BTreeMap::new(), history: History::new(history), latest }
+        let (objects, followers) = (BTreeMap::new(), Followers::default());
+        Self { objects, history: History::new(history), latest, followers }
     }
 }
 
@@ -132,6 +140,7 @@ impl Store {
             uids: HashMap::new(),
             dependents: HashMap::new(),
             population: HashMap::new(),
+            placed: HashMap::new(),
             events: VecDeque::new(),
         };
         let kinds = Registry::default();
@@ -167,6 +176,7 @@ impl Store {
             earlier.history = History::new(1);
         }
         state.storages[storage.index()].latest = None;
+        state.storages[storage.index()].followers = Followers::default();
         state.opened.retain(|other| *other != shelf);
     }
 
@@ -190,6 +200,32 @@ impl Store {
     pub fn list(&self, storage: Storage, namespace: Option<&str>) -> (Vec<Arc<Object>>, u64) {
         let (page, version) = self.page(storage, &Span { namespace, ..Span::default() });
         (page.objects, version)
+    }
+
+    /// The pods of a node.
+    pub fn pods_on(&self, node: &str) -> Vec<Arc<Object>> {
+        self.read().pods_on(node)
+    }
+
+    /// The objects of one namespace (or all) that a watch of this topic begins with, and the version of this list.
+    pub fn list_topic(
+        &self,
+        storage: Storage,
+        namespace: Option<&str>,
+        topic: Option<&Topic>,
+    ) -> (Vec<Arc<Object>>, u64) {
+        let state = self.read();
+        let objects = &state.storages[storage.index()].objects;
+        let found = match topic {
+            Some(Topic::Name(name)) if namespace.is_some() || !storage.namespaced() => {
+                objects.get(&Key::new(namespace.unwrap_or_default(), name)).into_iter().cloned().collect()
+            }
+            Some(Topic::Node(node)) => state.pods_on(node),
+            Some(Topic::Name(_)) | None => {
+                page::present(objects, &Span { namespace, ..Span::default() }).objects
+            }
+        };
+        (found, state.version)
     }
 
     /// The objects of a span in order of their keys, and the version of this list.
@@ -404,9 +440,14 @@ impl Store {
     }
 
     fn record(&self, state: &mut State, storage: Storage, change: Change) {
-        let version = change.version();
-        state.storages[storage.index()].history.push(Arc::new(change));
-        if let Some(latest) = &state.storages[storage.index()].latest {
+        let (version, change) = (change.version(), Arc::new(change));
+        if storage == Storage::Pods {
+            state.place(&change);
+        }
+        let of_storage = &mut state.storages[storage.index()];
+        of_storage.followers.send(&change);
+        of_storage.history.push(change);
+        if let Some(latest) = &of_storage.latest {
             latest.send_replace(version);
         }
     }
@@ -462,6 +503,27 @@ impl State {
         match self.storages[storage.index()].objects.get(&expected.key) {
             Some(object) if object.version == expected.version => Ok(object.clone()),
             _ => Err(VersionConflict),
+        }
+    }
+
+    fn pods_on(&self, node: &str) -> Vec<Arc<Object>> {
+        let pods = &self.storages[Storage::Pods.index()].objects;
+        self.placed.get(node).into_iter().flatten().filter_map(|key| pods.get(key).cloned()).collect()
+    }
+
+    /// Enters the node of a pod.
+    fn place(&mut self, change: &Change) {
+        if let Some(previous) = &change.previous
+            && let Some(pods) = self.placed.get_mut(node_of(previous))
+        {
+            pods.remove(&previous.key);
+            if pods.is_empty() {
+                self.placed.remove(node_of(previous));
+            }
+        }
+        let node = node_of(&change.object);
+        if change.kind != ChangeKind::Deleted && !node.is_empty() {
+            self.placed.entry(node.to_owned()).or_default().insert(change.object.key.clone());
         }
     }
 

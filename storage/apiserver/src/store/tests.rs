@@ -165,3 +165,53 @@ fn pages_of_the_past_are_those_of_a_copy() {
     let beyond = Span { namespace: Some("a"), after: Some(&Key::new("b", "p")), limit: Some(1) };
     assert_eq!(store.page(Storage::Pods, &beyond).0.objects.len(), 0);
 }
+
+fn pod_on(name: &str, node: &str) -> Value {
+    json!({ "metadata": { "name": name, "uid": format!("uid-{name}") }, "spec": { "nodeName": node } })
+}
+
+#[test]
+fn a_follower_gets_the_changes_of_its_topic_alone() {
+    let (store, _notices) = store(3);
+    let follow =
+        |topic: &Topic, version: u64| Follower::new(store.clone(), Storage::Pods, topic.clone(), version);
+    let create = |name: &str, node: &str| {
+        store.create(Storage::Pods, Key::new("a", name), pod_on(name, node)).unwrap()
+    };
+    let (named, on_node) = (Topic::Name("p".into()), Topic::Node("n".into()));
+    let first = create("p", "");
+    let mut by_name = follow(&named, first.version - 1).unwrap();
+    let mut by_node = follow(&on_node, first.version - 1).unwrap();
+    for name in ["x", "y", "z"] {
+        create(name, "other");
+    }
+    let bound = store.replace(Storage::Pods, &first, pod_on("p", "n")).unwrap();
+    assert_eq!(names(&store.pods_on("n")), ["p"]);
+    assert_eq!(names(&store.list_topic(Storage::Pods, None, Some(&on_node)).0), ["p"]);
+    assert_eq!(names(&store.list_topic(Storage::Pods, Some("a"), Some(&named)).0), ["p"]);
+    store.remove(Storage::Pods, &bound, bound.value.clone()).unwrap();
+    let kinds = |follower: &mut Follower| -> Vec<ChangeKind> {
+        std::iter::from_fn(|| follower.next()).map(|change| change.kind).collect()
+    };
+    let expected = [ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted];
+    assert_eq!(kinds(&mut by_name), expected);
+    assert_eq!(kinds(&mut by_node), expected[1..]);
+    assert_eq!(store.pods_on("n").len(), 0);
+    // From the history, if it reaches back that far.
+    assert!(follow(&named, first.version).is_err());
+    assert_eq!(kinds(&mut follow(&named, bound.version).unwrap()), expected[2..]);
+}
+
+#[tokio::test]
+async fn a_follower_that_is_far_behind_ends() {
+    let (store, _notices) = store(10);
+    let mut object = store.create(Storage::Pods, Key::new("a", "p"), pod_on("p", "n")).unwrap();
+    let topic = Topic::Name("p".into());
+    let mut follower = Follower::new(store.clone(), Storage::Pods, topic, object.version).unwrap();
+    for _ in 0..1000 {
+        object = store.replace(Storage::Pods, &object, object.value.clone()).unwrap();
+    }
+    let received = std::iter::from_fn(|| follower.next()).count();
+    assert!(received < 1000 && received > 0, "{received}");
+    assert!(!follower.wait().await, "its reader continues from the last one");
+}

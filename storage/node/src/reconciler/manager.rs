@@ -11,7 +11,10 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
 use tokio::sync::mpsc;
 
-use super::{InUse, Moment, Wait, allocatable::Allocatable, limits::Limits, meter::Measured, size::Grew};
+use super::{
+    InUse, Moment, Wait, allocatable::Allocatable, limits::Limits, meter::Measured, references::References,
+    size::Grew,
+};
 use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
@@ -19,7 +22,7 @@ use crate::{
     effects::Host,
     operations::Executor,
     pods::{Eviction, Volumes},
-    populator::{Population, populate, uid_of},
+    populator::{Population, bound_volume, populate, uid_of, used_claims},
     registration::NodeInfo,
     volumes::{
         Place, PodUid, VolumeKey, VolumeSpec,
@@ -106,6 +109,8 @@ pub struct VolumeManager<H> {
     pub(super) allocatable: Allocatable,
     /// The objects used by volumes.
     pub(super) objects: Objects,
+    /// The objects that pods refer to by their claims.
+    pub(super) references: References,
     /// Volumes with content that has changed since it was last written.
     pub(super) outdated: BTreeSet<VolumeKey>,
     pub(super) limits: Limits,
@@ -140,6 +145,7 @@ impl<H: Host> VolumeManager<H> {
             informer: executor.informer.clone(),
             recorder: executor.recorder.clone(),
             objects: Objects::new(executor.client.clone(), Arc::new(notify)),
+            references: References::new(executor.client.clone(), executor.informer.clone()),
             executor,
             notices,
             populations: BTreeMap::new(),
@@ -201,6 +207,13 @@ impl<H: Host> VolumeManager<H> {
             return;
         }
         self.measured.wait_started(&uid, now);
+        for claim in used_claims(pod) {
+            self.references.claim(&uid, &claim);
+            let bound = self.informer.read().claims.get(&claim).cloned();
+            if let Some(volume) = bound.as_deref().and_then(bound_volume) {
+                self.references.volume(&uid, volume);
+            }
+        }
         let pending = self.informer.pending().borrow().clone();
         let population = populate(pod, &self.informer.read(), &pending, before);
         for problem in population.problems.iter().filter(|problem| !problem.waiting || problem.unlisted) {
@@ -238,6 +251,7 @@ impl<H: Host> VolumeManager<H> {
     /// The pod does not need its volumes any longer: its containers have ended.
     pub fn release(&mut self, pod: &PodUid) {
         self.measured.released(pod);
+        self.references.release(pod);
         self.held.remove(pod);
         self.waits.remove(pod);
         for expected in self.populations.remove(pod).map(|population| population.expected).unwrap_or_default()

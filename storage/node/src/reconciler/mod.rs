@@ -13,6 +13,7 @@ mod limits;
 mod manager;
 mod meter;
 mod plan;
+mod references;
 mod report;
 mod run;
 mod size;

@@ -120,6 +120,7 @@ impl<H: Host> VolumeManager<H> {
         let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_deleted());
         let attaches =
             matches!(key, VolumeKey::Csi { .. }) && policy.as_ref().is_some_and(|p| p.attach_required);
+        self.references.attachment(key, desired.is_some() && attaches, &self.executor.node);
         self.in_use.want(key, here && attaches);
         let grows = actual.is_some_and(|volume| volume.running.is_none())
             && self.writer(key).is_some()

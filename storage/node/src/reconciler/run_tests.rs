@@ -1,6 +1,12 @@
 //! The manager alone, with its time under the test's control: timing and events.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_informer::{Cached, EventRecorder, Informer, Kind, KindSet, Options, testing};
@@ -77,7 +83,10 @@ impl Shell {
         Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
-    fn apply<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
+    /// The API server does not have the object, and nothing that it lists removes one of such a version.
+    fn apply<K: claimcheck_informer::Watchable + Cached>(&self, mut object: K) {
+        static VERSION: AtomicU64 = AtomicU64::new(1 << 40);
+        object.meta_mut().resource_version = Some(VERSION.fetch_add(1, Ordering::Relaxed).to_string());
         self.manager.informer.apply(object);
     }
 

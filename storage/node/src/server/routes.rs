@@ -165,7 +165,7 @@ impl<R: Runtime> Logs<R> {
     pub(super) async fn pod(&self, key: &ObjectKey) -> Result<Arc<Pod>, Refusal> {
         let pods = self.informer.for_user_of(KindSet::of(&[Kind::Pod]));
         if timeout(LISTED, pods.synced()).await.is_err() {
-            let reason = self.informer.pending().borrow().get(&Kind::Pod).cloned();
+            let reason = self.informer.pending().borrow().get(&(Kind::Pod, None)).cloned();
             return Err(Refusal::NoPods(reason.unwrap_or_default()));
         }
         let pod = self.informer.read().pods.get(key).cloned();

@@ -58,6 +58,8 @@ pub enum Decision {
     Allowed(String),
     /// No rule permits it. The reason is empty unless roles are missing.
     Denied(String),
+    /// It is permitted for objects that have to do with the node that the user is, which this has not.
+    Unrelated(String),
 }
 
 /// The rules of a user in a namespace.
