@@ -214,7 +214,7 @@ pub const RULES: &[Rule] = &[
     ),
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "with prometheus-operator"),
     // Clusters created by claimcheck.
-    rule(STORAGE, "csidrivers", &["create", "get", "delete"], Need::OurCluster, "additional drivers"),
+    rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "additional drivers"),
     rule("", "serviceaccounts", &["create"], Need::OurCluster, "accounts of pods, for tokens"),
     rule("", "pods", &["patch"], Need::OurCluster, "changes of pods of additional drivers"),
     rule(
