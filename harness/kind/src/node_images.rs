@@ -1,6 +1,6 @@
 //! Node images by Kubernetes version: `--kubernetes 1.34` is the newest `kindest/node:v1.34.x` of the container engine.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::{
     program::ProgramError,
@@ -36,6 +36,28 @@ impl FromStr for Selection {
                 "write a version such as 1.34 or 1.34.9, or all for each version with a node image".to_owned()
             }),
         }
+    }
+}
+
+impl Selection {
+    fn includes(self, version: Version) -> bool {
+        match self {
+            Self::All => true,
+            Self::Minor(major, minor) => (version.major, version.minor) == (major, minor),
+            Self::Patch(patch) => version == patch,
+        }
+    }
+
+    fn missing<'a>(self, known: impl Iterator<Item = &'a Version>, engine: &str) -> NodeImageError {
+        let engine = engine.to_owned();
+        let tag = match self {
+            Self::All => return NodeImageError::Any { engine },
+            Self::Minor(..) => format!("{self}.x"),
+            Self::Patch(_) => self.to_string(),
+        };
+        let present: Vec<String> = known.map(Version::to_string).collect();
+        let present = if present.is_empty() { "none".to_owned() } else { present.join(", ") };
+        NodeImageError::Version { selected: self, engine, present, tag }
     }
 }
 
@@ -87,52 +109,21 @@ pub fn choose(
     images: &[String],
     engine: &str,
 ) -> Result<Vec<(Version, String)>, NodeImageError> {
-    let mut known: Vec<(Version, &String)> =
-        images.iter().filter_map(|image| Some((from_node_image(image)?, image))).collect();
-    known.sort();
-    let newest = |is_meant: &dyn Fn(Version) -> bool| {
-        known.iter().rev().find(|(version, _)| is_meant(*version)).map(|(version, _)| *version)
-    };
-    let of_minor = |major, minor| newest(&|version| (version.major, version.minor) == (major, minor));
-    let mut versions: Vec<Version> = Vec::new();
-    for &selection in selected {
-        let found: Vec<Version> = match selection {
-            Selection::All => {
-                let mut newest: Vec<Version> =
-                    known.iter().filter_map(|(version, _)| of_minor(version.major, version.minor)).collect();
-                newest.dedup();
-                newest
-            }
-            Selection::Minor(major, minor) => of_minor(major, minor).into_iter().collect(),
-            Selection::Patch(patch) => newest(&|version| version == patch).into_iter().collect(),
-        };
-        if found.is_empty() {
-            let engine = engine.to_owned();
-            let present: Vec<String> = known.iter().map(|(version, _)| version.to_string()).collect();
-            let present = if present.is_empty() { "none".to_owned() } else { present.join(", ") };
-            return Err(match selection {
-                Selection::All => NodeImageError::Any { engine },
-                Selection::Minor(..) => NodeImageError::Version {
-                    selected: selection,
-                    engine,
-                    present,
-                    tag: format!("{selection}.x"),
-                },
-                Selection::Patch(_) => NodeImageError::Version {
-                    selected: selection,
-                    engine,
-                    present,
-                    tag: selection.to_string(),
-                },
-            });
-        }
-        versions.extend(found);
-    }
+    let known: BTreeMap<Version, &String> =
+        images.iter().rev().filter_map(|image| Some((from_node_image(image)?, image))).collect();
     let mut chosen: Vec<(Version, String)> = Vec::new();
-    for version in versions {
-        let image = known.iter().find(|(known, _)| *known == version).map(|(_, image)| (*image).clone());
-        if let Some(image) = image.filter(|_| chosen.iter().all(|(other, _)| *other != version)) {
-            chosen.push((version, image));
+    for selection in selected {
+        // A later version replaces an earlier one of the same minor version.
+        let meant = known.keys().filter(|version| selection.includes(**version));
+        let newest: BTreeMap<(u32, u32), Version> =
+            meant.map(|version| ((version.major, version.minor), *version)).collect();
+        if newest.is_empty() {
+            return Err(selection.missing(known.keys(), engine));
+        }
+        for version in newest.into_values() {
+            if chosen.iter().all(|(other, _)| *other != version) {
+                chosen.push((version, known[&version].clone()));
+            }
         }
     }
     Ok(chosen)

@@ -44,6 +44,9 @@ async fn command_lines_of_engines() {
     let args = [("BASE_IMAGE", "debian:trixie-slim")];
     engine.build(Path::new("/src"), Path::new("/src/ci/Dockerfile"), "claimcheck:dev", &args).await.unwrap();
     engine.save(&["claimcheck:dev"], &fake.path("image.tar")).await.unwrap();
+    std::fs::write(fake.path("images"), "kindest/node:v1.34.1\nkindest/node:v1.34.9\n").unwrap();
+    let images = engine.node_images(&["1.34".parse().unwrap()]).await.unwrap();
+    assert_eq!(images[0].1, "kindest/node:v1.34.9");
     assert_eq!(engine.image_id("claimcheck:dev").await.unwrap(), "sha256:0123");
     assert_snapshot!(fake.calls());
 }
