@@ -126,10 +126,8 @@ async fn what_was_missed_in_a_gap_is_made_up_for() {
     assert_eq!(informer.read().claims.len(), 5);
 }
 
-#[tokio::test]
-async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
-    let (server, client) = cluster().await;
-    // An informer that cannot list through a watch requests a plain list.
+/// An informer that cannot list through a watch requests a plain list.
+fn fail_lists_of_claims(server: &apiserver::Server) {
     let rule = |verb: &str| FaultRule {
         verb: Some(verb.to_owned()),
         resource: Some("persistentvolumeclaims".to_owned()),
@@ -138,6 +136,12 @@ async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
         count: None,
     };
     server.faults().set(["watch", "list"].map(rule).into());
+}
+
+#[tokio::test]
+async fn a_kind_that_cannot_be_listed_is_waited_for_only_by_its_users() {
+    let (server, client) = cluster().await;
+    fail_lists_of_claims(&server);
     let kinds = KindSet::of(&[Kind::Claim, Kind::Node]);
     let informer = Informer::start(client.clone(), kinds, &Options::default());
     let of_nodes = informer.for_user_of(KindSet::of(&[Kind::Node]));
@@ -177,14 +181,7 @@ async fn a_followed_object_is_cached_as_long_as_it_is_followed() {
     drop((other, one));
     assert_eq!(informer.read().claims.len(), 0);
 
-    let rule = |verb: &str| FaultRule {
-        verb: Some(verb.to_owned()),
-        resource: Some("persistentvolumeclaims".to_owned()),
-        fault: Fault::InternalError,
-        rate: Rate::ALWAYS,
-        count: None,
-    };
-    server.faults().set(["watch", "list"].map(rule).into());
+    fail_lists_of_claims(&server);
     let again = informer.follow(claims, key("one"));
     let mut pending = informer.pending();
     let unreadable = pending.wait_for(|pending| pending.contains_key(&(Kind::Claim, Some(key("one")))));
