@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{read::Side, verdict::Verdict};
+use crate::CaseLine;
 
 /// A case with different results on the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -62,7 +63,7 @@ impl CaseChange {
 
 /// The result of a case on one side: the worst of several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum CaseState {
+pub(crate) enum CaseState {
     Skipped,
     Passed,
     Failed,
@@ -94,16 +95,31 @@ pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
     changes
 }
 
-fn results(side: &Side) -> BTreeMap<&CaseId, CaseState> {
-    let mut results = BTreeMap::new();
-    for line in side.runs.iter().flat_map(|run| &run.summary.results) {
-        let went = match line.result {
-            CaseResult::Passed => CaseState::Passed,
-            CaseResult::Failed { .. } => CaseState::Failed,
-            CaseResult::Skipped { .. } => CaseState::Skipped,
-        };
-        let so_far = results.entry(&line.case).or_insert(went);
-        *so_far = went.max(*so_far);
+impl CaseState {
+    pub fn of(result: &CaseResult) -> Self {
+        match result {
+            CaseResult::Passed => Self::Passed,
+            CaseResult::Failed { .. } => Self::Failed,
+            CaseResult::Skipped { .. } => Self::Skipped,
+        }
     }
-    results
+}
+
+fn results(side: &Side) -> BTreeMap<&CaseId, CaseState> {
+    let worst = worst(side.runs.iter().flat_map(|run| &run.summary.results));
+    worst.into_iter().map(|(case, result)| (case, CaseState::of(result))).collect()
+}
+
+/// The worst result of each case, which may have run several times.
+pub(crate) fn worst<'a>(
+    lines: impl IntoIterator<Item = &'a CaseLine>,
+) -> BTreeMap<&'a CaseId, &'a CaseResult> {
+    let mut worst = BTreeMap::new();
+    for line in lines {
+        let so_far = worst.entry(&line.case).or_insert(&line.result);
+        if CaseState::of(so_far) < CaseState::of(&line.result) {
+            *so_far = &line.result;
+        }
+    }
+    worst
 }

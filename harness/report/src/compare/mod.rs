@@ -43,6 +43,7 @@ use serde::Serialize;
 
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
+pub(crate) use cases::{CaseState, worst};
 pub use comparable::SideInfo;
 pub use counts::Count;
 pub use differences::Difference;

@@ -9,16 +9,13 @@ mod html;
 mod tests;
 mod text;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::{collections::BTreeSet, path::Path};
 
 use claimcheck_model::{CaseId, CaseResult, Phase};
 
 use crate::{
-    Ending, Style, Summary,
-    compare::{Options, Side, Verdict, compare},
+    Style, Summary,
+    compare::{CaseState, Options, Side, Verdict, compare, worst},
     folder::SUMMARY,
 };
 
@@ -49,8 +46,8 @@ struct PhaseRow {
 }
 
 impl Versions {
-    /// Reads the runs of these versions from their folders. A run without a readable summary counts as one that did not
-    /// end.
+    /// Reads the runs of these versions from their folders. A run without a readable summary counts as one that could
+    /// not start.
     pub fn read<'a>(runs: impl IntoIterator<Item = (String, &'a Path)>) -> Self {
         let (mut columns, mut sides) = (Vec::new(), Vec::new());
         for (version, folder) in runs {
@@ -66,11 +63,6 @@ impl Versions {
         Self { columns, cases, phases }
     }
 
-    /// Whether each run passed.
-    pub fn is_passed(&self) -> bool {
-        self.columns.iter().all(|column| column.summary.ending() == Ending::Passed)
-    }
-
     /// As tables for a terminal.
     pub fn to_text(&self, style: Style) -> String {
         text::render(self, style)
@@ -83,42 +75,20 @@ impl Versions {
 }
 
 fn different_cases(columns: &[Column]) -> Vec<(CaseId, Vec<Option<CaseResult>>)> {
-    let results = |column: &Column| -> BTreeMap<CaseId, CaseResult> {
-        let mut worst: BTreeMap<CaseId, CaseResult> = BTreeMap::new();
-        for line in &column.summary.results {
-            let is_worse = worst.get(&line.case).is_none_or(|known| rank(known) < rank(&line.result));
-            if is_worse {
-                worst.insert(line.case.clone(), line.result.clone());
-            }
-        }
-        worst
-    };
-    let results: Vec<_> = columns.iter().map(results).collect();
-    let all: BTreeSet<&CaseId> = results.iter().flat_map(BTreeMap::keys).collect();
-    let rows = all.into_iter().map(|case| {
-        let row: Vec<Option<CaseResult>> = results.iter().map(|of| of.get(case).cloned()).collect();
-        (case.clone(), row)
-    });
-    let ran = |row: &[Option<CaseResult>]| -> Vec<Option<u8>> {
+    let results: Vec<_> = columns.iter().map(|column| worst(&column.summary.results)).collect();
+    let all: BTreeSet<&CaseId> = results.iter().flat_map(|of_run| of_run.keys().copied()).collect();
+    let differs = |case: &&CaseId| {
         // A run that did not start says nothing about its cases.
-        let ended = row.iter().zip(columns).filter(|(_, column)| !column.summary.results.is_empty());
-        ended.map(|(result, _)| result.as_ref().map(rank)).collect()
+        let ended = results.iter().filter(|of_run| !of_run.is_empty());
+        let states: Vec<_> =
+            ended.map(|of_run| of_run.get(case).map(|result| CaseState::of(result))).collect();
+        states.windows(2).any(|pair| pair[0] != pair[1]) || states.contains(&Some(CaseState::Failed))
     };
-    let differs = |row: &[Option<CaseResult>]| {
-        let ranks = ran(row);
-        ranks.windows(2).any(|pair| pair[0] != pair[1]) || ranks.contains(&Some(FAILED))
+    let row = |case: &CaseId| {
+        let row = results.iter().map(|of_run| of_run.get(case).map(|result| CaseResult::clone(result)));
+        (case.clone(), row.collect())
     };
-    rows.filter(|(_, row)| differs(row)).collect()
-}
-
-const FAILED: u8 = 2;
-
-fn rank(result: &CaseResult) -> u8 {
-    match result {
-        CaseResult::Skipped { .. } => 0,
-        CaseResult::Passed => 1,
-        CaseResult::Failed { .. } => FAILED,
-    }
+    all.into_iter().filter(differs).map(row).collect()
 }
 
 fn phases(columns: &[Column], sides: &[Side]) -> Vec<PhaseRow> {
