@@ -3,7 +3,7 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
+    process::ExitCode,
 };
 
 use anyhow::Result;
@@ -72,12 +72,8 @@ impl Args {
                 let why = "--kubernetes with several versions excludes --keep, --reuse and --write-expect: name one version";
                 return Ok(crate::usage(&*anyhow::anyhow!(why)));
             }
-            let again = || {
-                let mut command = Command::new(env::current_exe()?);
-                command.args(versions::arguments_without(&["--kubernetes", "--out"]));
-                Ok(command)
-            };
-            let runs = versions::run(&versions, self.output.out.as_deref(), Path::new("runs"), again);
+            let arguments = versions::arguments_without(&["--kubernetes", "--out"]);
+            let runs = versions::run(&versions, self.output.out.as_deref(), Path::new("runs"), &arguments);
             return crate::runtime()?.block_on(runs);
         }
         let options = Options {

@@ -5,8 +5,9 @@
 
 use std::{
     env,
+    ffi::OsString,
     path::Path,
-    process::{Command, ExitCode},
+    process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -107,14 +108,10 @@ pub fn main(folders: &Path) -> ExitCode {
 
 /// Runs this program once per version of Kubernetes.
 fn on_versions(versions: &[Selection], out: Option<&Path>, folders: &Path) -> ExitCode {
-    let again = || {
-        let mut command = Command::new(env::current_exe()?);
-        command.args(env::args_os().skip(1));
-        Ok(command)
-    };
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let runs = Runtime::new()
         .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(versions::run(versions, out, folders, again)));
+        .and_then(|runtime| runtime.block_on(versions::run(versions, out, folders, &arguments)));
     runs.unwrap_or_else(|error| {
         eprintln!("claimcheck: {}", explain(&error));
         ExitCode::from(3)

@@ -1,16 +1,14 @@
 //! `--kubernetes` with several versions: a run per version, one after the other, each a process of its own, and their
 //! summary.
 
-use std::{
-    path::Path,
-    process::{Command, ExitCode},
-};
+use std::{env, ffi::OsString, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result};
 use claimcheck_files::write_private;
 use claimcheck_kind::{Engine, Selection, Tools};
 use claimcheck_model::ClusterKind;
 use claimcheck_report::{RunFolder, Style, versions::Versions};
+use tokio::process::Command;
 
 use crate::interrupt;
 
@@ -26,7 +24,7 @@ const NODE_IMAGE: &str = "CLAIMCHECK_NODE_IMAGE";
 const OUT: &str = "CLAIMCHECK_OUT";
 const KUBERNETES: &str = "CLAIMCHECK_KUBERNETES";
 
-/// Runs `command` once per version, and prints the versions side by side. The run folders are in `out`, or in a new
+/// Runs this program with these arguments once per version, and prints the versions side by side. The run folders are in `out`, or in a new
 /// folder below `folders`.
 ///
 /// # Errors
@@ -35,10 +33,11 @@ pub async fn run(
     selected: &[Selection],
     out: Option<&Path>,
     folders: &Path,
-    command: impl Fn() -> Result<Command>,
+    arguments: &[OsString],
 ) -> Result<ExitCode> {
     let images = Engine::find(&Tools::from_environment())?.node_images(selected).await?;
     let interrupted = interrupt::token()?;
+    let program = env::current_exe().context("cannot determine the path of the running binary")?;
     let folder = RunFolder::choose(out, folders, ClusterKind::Kind)?;
     let (mut runs, mut codes) = (Vec::new(), Vec::new());
     for (version, image) in &images {
@@ -47,11 +46,10 @@ pub async fn run(
         }
         eprintln!("claimcheck: Kubernetes {version}");
         let of_version = folder.path().join(version.to_string());
-        let mut command = command()?;
-        command.env_remove(KUBERNETES).env(NODE_IMAGE, image).env(OUT, &of_version);
-        let name = command.get_program().to_owned();
-        let status = tokio::process::Command::from(command).status().await;
-        let status = status.with_context(|| format!("cannot start {}", Path::new(&name).display()))?;
+        let mut command = Command::new(&program);
+        command.args(arguments).env_remove(KUBERNETES).env(NODE_IMAGE, image).env(OUT, &of_version);
+        let status = command.status().await;
+        let status = status.with_context(|| format!("cannot start {}", program.display()))?;
         codes.push(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(KILLED));
         runs.push((version.to_string(), of_version));
     }
@@ -74,11 +72,11 @@ fn worst(codes: &[u8]) -> u8 {
 }
 
 /// The arguments of this process without these options, which have values.
-pub fn arguments_without(options: &[&str]) -> Vec<std::ffi::OsString> {
-    without(std::env::args_os().skip(1), options)
+pub fn arguments_without(options: &[&str]) -> Vec<OsString> {
+    without(env::args_os().skip(1), options)
 }
 
-fn without(words: impl Iterator<Item = std::ffi::OsString>, options: &[&str]) -> Vec<std::ffi::OsString> {
+fn without(words: impl Iterator<Item = OsString>, options: &[&str]) -> Vec<OsString> {
     let mut words = words;
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
@@ -113,7 +111,7 @@ mod tests {
 
     #[test]
     fn options_of_all_runs_are_left_out_with_their_values() {
-        let words = |words: &[&str]| -> Vec<std::ffi::OsString> { words.iter().map(Into::into).collect() };
+        let words = |words: &[&str]| -> Vec<OsString> { words.iter().map(Into::into).collect() };
         let given =
             words(&["run", "--kubernetes", "1.34,1.36", "a::", "--out=x", "--nodes", "2", "--", "--out"]);
         let kept = without(given.into_iter(), &["--kubernetes", "--out"]);
