@@ -15,7 +15,7 @@ use http::Uri;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
     Client, Config,
@@ -87,17 +87,30 @@ pub async fn api_client(kubeconfig: Option<&Path>) -> Result<Client> {
     Client::try_from(config).context("the configuration of the API server cannot be used")
 }
 
+/// How often a connection with requests is checked, and how long it may take to answer: those of client-go
+/// (`configureHTTP2Transport` in apimachinery `pkg/util/net/http.go`).
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(15);
+
 /// A client with one connection for all requests, by HTTP/2, as those of client-go. kube's own have a connection for each
 /// that is not finished, and nodes watch single objects.
+///
+/// The connection is checked by pings, since kube's timeout of reads is not part of it; a proxy is left to kube's.
 fn multiplexed(config: &Config) -> Result<Client> {
+    if config.proxy_url.is_some() {
+        return Ok(Client::try_from(config.clone())?);
+    }
     let mut tls = config.rustls_client_config()?;
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     http.set_connect_timeout(config.connect_timeout);
-    let client: legacy::Client<_, Body> =
-        legacy::Client::builder(TokioExecutor::new()).build(HttpsConnector::from((http, Arc::new(tls))));
+    let client: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(PING)
+        .http2_keep_alive_timeout(PONG)
+        .build(HttpsConnector::from((http, Arc::new(tls))));
     let layers = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
