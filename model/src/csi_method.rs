@@ -3,7 +3,7 @@
 //! A socket may serve more than CSI: an RPC of a later version, or of a vendor. So a recorded call has an
 //! [`RpcMethod`], one of these or another.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -90,6 +90,30 @@ impl From<CsiMethod> for String {
 impl Serialize for CsiMethod {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for CsiMethod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// There is no such RPC in the specification.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no CSI call {name}{}", .near.map(|near| format!(": did you mean {near}?")).unwrap_or_default())]
+pub struct UnknownMethod {
+    name: String,
+    near: Option<&'static str>,
+}
+
+impl FromStr for CsiMethod {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let known = Self::ALL.iter().map(|method| method.as_str());
+        let unknown = || UnknownMethod { name: name.to_owned(), near: crate::nearest(name, known) };
+        Self::from_name(name).ok_or_else(unknown)
     }
 }
 

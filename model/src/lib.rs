@@ -38,7 +38,7 @@ pub use backoff::Backoff;
 pub use capability::{Capability, UnknownCapability};
 pub use class_label::{PER_CASE, class_label};
 pub use component_fault::ComponentFault;
-pub use csi_method::{CsiMethod, RpcMethod};
+pub use csi_method::{CsiMethod, RpcMethod, UnknownMethod};
 pub use denial::{Denial, DeniedObject};
 pub use event::*;
 pub use evidence::{FailureDump, Log, ObjectEvent};

@@ -28,6 +28,9 @@ pub struct Balance {
     pub repeated: BTreeMap<CsiMethod, u64>,
     /// The number of calls of each method for their volumes that an injected fault made fail.
     pub injected: BTreeMap<CsiMethod, u64>,
+    /// The calls for their volumes that succeeded, by their start in nanoseconds of the monotonic clock.
+    #[serde(skip)]
+    pub succeeded: Vec<(u64, CsiMethod)>,
 }
 
 /// A phase that started and has not ended.
@@ -63,6 +66,7 @@ impl Timeline {
         balance.left.dedup();
         balance.open.sort();
         balance.open.dedup();
+        balance.succeeded.sort();
         balance
     }
 
@@ -171,6 +175,7 @@ impl Timeline {
                 *sums.entry(method).or_default() += count;
             }
         }
+        balance.succeeded.extend(self.calls.succeeded(handle));
         for method in self.calls.injected(handle) {
             *balance.injected.entry(method).or_default() += 1;
         }

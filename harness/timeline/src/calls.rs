@@ -272,6 +272,12 @@ impl CallLog {
         counts
     }
 
+    /// The calls for a volume that succeeded, with their starts.
+    pub fn succeeded(&self, handle: &Handle) -> impl Iterator<Item = (u64, CsiMethod)> {
+        let calls = self.call_times.get(handle).into_iter().flatten().filter(|call| call.succeeded);
+        calls.map(|call| (call.span.start, call.method))
+    }
+
     /// The methods of the calls for a volume that an injected fault made fail.
     pub fn injected(&self, handle: &Handle) -> impl Iterator<Item = CsiMethod> {
         self.injected.get(handle).into_iter().flatten().copied()

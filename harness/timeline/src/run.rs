@@ -1,9 +1,12 @@
 //! The task around the timeline: one input channel, and events as output. Evidence and queries share the channel, so
 //! a response includes everything that was sent before the query.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
-use claimcheck_model::Event;
+use claimcheck_model::{Event, PhaseSample};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -33,6 +36,13 @@ pub enum Input {
         handle: String,
         /// The channel of the response.
         answer: oneshot::Sender<Balance>,
+    },
+    /// A query for the phases of these claims that have ended.
+    Phases {
+        /// The uids.
+        claims: Vec<String>,
+        /// The channel of the response.
+        answer: oneshot::Sender<Vec<PhaseSample>>,
     },
     /// These claims, by uid, will not be queried again, and nothing of them is left.
     Forget(Vec<String>),
@@ -93,6 +103,16 @@ impl Handle {
         answered.await.map_err(|_| Closed)
     }
 
+    /// The phases of these claims, by uid, that have ended.
+    ///
+    /// # Errors
+    /// The timeline has ended.
+    pub async fn phases(&self, claims: Vec<String>) -> Result<Vec<PhaseSample>, Closed> {
+        let (answer, answered) = oneshot::channel();
+        self.input.send(Input::Phases { claims, answer }).map_err(|_| Closed)?;
+        answered.await.map_err(|_| Closed)
+    }
+
     /// Removes claims, by uid, of which nothing is left: so the memory of a long run is bounded by the existing
     /// objects. Nothing is reported for them afterwards.
     pub fn forget(&self, claims: Vec<String>) {
@@ -127,9 +147,11 @@ async fn run(
 ) {
     let mut waiting: Vec<Waiting> = Vec::new();
     let mut forgotten: VecDeque<(Instant, Vec<String>)> = VecDeque::new();
+    let mut phases: HashMap<String, Vec<PhaseSample>> = HashMap::new();
     loop {
         while let Some((_, claims)) = forgotten.pop_front_if(|(at, _)| at.elapsed() > MEMORY) {
             timeline.forget(&claims);
+            phases.retain(|claim, _| !claims.contains(claim));
         }
         let next_deadline = waiting.iter().map(|waiting| waiting.deadline).min();
         let input = match next_deadline {
@@ -146,6 +168,11 @@ async fn run(
                 // The caller may have given up.
                 let _ = answer.send(timeline.balance_of_volume(driver, handle));
             }
+            Some(Some(Input::Phases { claims, answer })) => {
+                let of_claims = claims.iter().filter_map(|claim| phases.get(claim)).flatten();
+                // The caller may have given up.
+                let _ = answer.send(of_claims.cloned().collect());
+            }
             Some(Some(Input::Forget(claims))) => forgotten.push_back((Instant::now(), claims)),
             Some(finish @ (Some(Input::Finish { .. }) | None)) => {
                 if let Some(Input::Finish { complete: false }) = finish {
@@ -160,6 +187,9 @@ async fn run(
             None => {}
         }
         for event in happened {
+            if let Event::Phase(sample) = &event {
+                phases.entry(sample.subject.claim.clone()).or_default().push(sample.clone());
+            }
             if events.send(event).is_err() {
                 return;
             }

@@ -18,6 +18,7 @@ pub(super) struct Facts {
     /// The volume's id or, in calls about an existing snapshot or group of snapshots, that one's.
     pub(super) volume_id: Option<String>,
     pub(super) volume_name: Option<String>,
+    pub(super) claim: Option<String>,
     pub(super) node: Option<String>,
     pub(super) target: Option<String>,
     /// The values of the request's secrets and tokens, only to remove them from messages.
@@ -108,7 +109,16 @@ pub(super) fn reads_response(method: &RpcMethod) -> bool {
 
 /// The fields of the request body; none if it cannot be parsed.
 pub(super) fn request_facts(method: &RpcMethod, body: &[u8]) -> Facts {
-    method.csi().zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
+    let Some((rpc, message)) = method.csi().zip(unframed(body)) else { return Facts::default() };
+    let facts = read(rpc, message).unwrap_or_default();
+    Facts { claim: (rpc == CsiMethod::CreateVolume).then(|| claim(message)).flatten(), ..facts }
+}
+
+/// The claim in the parameters of CreateVolume.
+fn claim(message: &[u8]) -> Option<String> {
+    let parameters = v1::CreateVolumeRequest::decode(message).ok()?.parameters;
+    let of = |key: &str| parameters.get(&format!("csi.storage.k8s.io/pvc/{key}"));
+    Some(format!("/{}/{}/", of("namespace")?, of("name")?))
 }
 
 /// The fields of the response body.

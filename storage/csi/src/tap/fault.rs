@@ -36,7 +36,7 @@ pub struct FaultRule {
     /// Only calls of this component, e.g. `node/worker-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
-    /// Only calls with this text in the volume id or requested volume name.
+    /// Only calls with this text in the volume id, the requested volume name, or its claim as `/namespace/name/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// Only this fraction of the matching calls, at random; the others are treated as not matching.
@@ -72,6 +72,11 @@ pub enum FaultAction {
     },
     /// It never reaches the driver and never returns: the deadline ends it.
     Hang,
+    /// It reaches the driver once no rule has this action any more.
+    Hold {
+        /// Which hold: unique among those in force.
+        name: String,
+    },
     /// The driver executes it, but the response is lost: `Unavailable`.
     DropAfter,
 }
@@ -80,7 +85,7 @@ impl FaultAction {
     /// Whether the caller sees a failure; a delayed call may succeed.
     pub fn fails(&self) -> bool {
         match self {
-            Self::Delay { .. } => false,
+            Self::Delay { .. } | Self::Hold { .. } => false,
             Self::Error { .. } | Self::Hang | Self::DropAfter => true,
         }
     }
@@ -116,7 +121,7 @@ impl FaultRule {
     }
 
     fn matches(&self, call: &TapRecord) -> bool {
-        let volumes = [&call.volume_id, &call.volume_name];
+        let volumes = [&call.volume_id, &call.volume_name, &call.claim];
         let is_method = ["*", call.method.path(), call.method.as_str()].contains(&self.method.as_str());
         is_method
             && self.component.as_ref().is_none_or(|component| *component == call.component)
@@ -161,6 +166,15 @@ impl Faults {
             let kept = former.iter().position(|former| former.rule == rule);
             kept.map_or_else(|| Armed { rule, matched: AtomicU32::new(0) }, |kept| former.swap_remove(kept))
         }));
+    }
+
+    /// Whether a rule with this action is in force.
+    pub(super) fn has(&self, action: &FaultAction) -> bool {
+        if let Some(file) = &self.0.file {
+            file.refresh(|plan| self.set(plan));
+        }
+        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        armed.iter().any(|armed| armed.rule.action == *action)
     }
 
     /// The fault of this call. Every matching rule counts it, down to the one that decides.

@@ -50,6 +50,10 @@ pub struct TapRecord {
     /// The name in the CreateVolume request, `pvc-<uid of the claim>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
+    /// The claim in the CreateVolume request, as `/namespace/name/`, if the sidecar says it (`--extra-create-metadata`):
+    /// for faults alone.
+    #[serde(skip)]
+    pub claim: Option<String>,
     /// The driver's node id in ControllerPublishVolume and ControllerUnpublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -102,6 +106,7 @@ impl TapRecord {
             driver: None,
             volume_id: None,
             volume_name: None,
+            claim: None,
             node: None,
             target: None,
             start,

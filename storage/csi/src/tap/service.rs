@@ -21,7 +21,7 @@ use super::{
     Tap,
     body::TappedBody,
     facts::{self, Facts, ResponseField},
-    fault::FaultAction,
+    fault::{FaultAction, Faults},
     known_secrets::KnownSecrets,
     no_response::{connection_lost, deadline_exceeded, unanswered},
     record::{CallEnd, CallId, TapRecord},
@@ -29,6 +29,8 @@ use super::{
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// How often a held call looks whether it may go on.
+const HELD: Duration = Duration::from_millis(20);
 /// Maximum size of a body with a single message, as of gRPC's servers and clients by default, and the message's prefix.
 /// Upstream: `defaultServerMaxReceiveMessageSize` in grpc-go.
 pub(super) const BODY_LIMIT: usize = (4 << 20) + 5;
@@ -112,12 +114,12 @@ where
         }
     };
     let deadline = Instant::now() + limit;
-    let mut call = Call::start(context, method, facts);
+    let mut call = Call::start(context.clone(), method, facts);
     let outcome = tokio::select! {
         // tonic has the same deadline, but calls it `Cancelled`.
         biased;
         () = sleep_until(deadline) => Err(deadline_exceeded()),
-        outcome = attempt(inner, request, call.fault()) => outcome,
+        outcome = attempt(inner, request, call.fault(), &context.tap.faults) => outcome,
     };
     match outcome {
         Ok(response) => Ok(TappedBody::around(response, call, deadline)),
@@ -133,6 +135,7 @@ async fn attempt<S>(
     mut inner: S,
     request: Request<Body>,
     fault: Option<FaultAction>,
+    faults: &Faults,
 ) -> Result<Response<Body>, Status>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
@@ -146,6 +149,13 @@ where
         }
         Some(FaultAction::Error { code, message }) => return Err(Status::new(code, message)),
         Some(FaultAction::Hang) => std::future::pending().await,
+        Some(action @ FaultAction::Hold { .. }) => {
+            // Held calls are rare, and only in tests: nothing announces the end of a rule.
+            while faults.has(&action) {
+                sleep(HELD).await;
+            }
+            false
+        }
         Some(FaultAction::DropAfter) => true,
     };
     let mut response = inner.call(request).await.map_err(|error| unanswered(error.into()))?;
@@ -192,9 +202,9 @@ pub(super) struct Call {
 
 impl Call {
     fn start(context: Arc<Context>, method: RpcMethod, facts: Facts) -> Self {
-        let Facts { volume_id, volume_name, node, target, secrets } = facts;
+        let Facts { volume_id, volume_name, claim, node, target, secrets } = facts;
         let started = TapRecord::started(CallId::next(), context.component.as_str(), method, Stamp::now());
-        let record = TapRecord { volume_id, volume_name, node, target, ..started };
+        let record = TapRecord { volume_id, volume_name, claim, node, target, ..started };
         if let Some(known) = &context.known {
             known.add(&secrets);
         }
