@@ -155,6 +155,7 @@ impl Args {
             return crate::runtime()?.block_on(against::run(second, &blocks, out, place.kind()));
         }
         let options = Options {
+            cases: Vec::new(),
             filters: Vec::new(),
             place,
             workload,

@@ -23,6 +23,7 @@ mod removed;
 mod repeat;
 mod report;
 mod run;
+mod scenario;
 mod slo;
 mod testdriver;
 
@@ -106,6 +107,9 @@ enum Command {
     /// Turn the thresholds of an SLO file into Prometheus rules and alerts for a cluster in use
     #[command(subcommand)]
     Slo(slo::Command),
+    /// Check scenario files, and print their JSON Schema; `claimcheck run --scenario` runs them
+    #[command(subcommand)]
+    Scenario(scenario::Command),
     /// Removed
     #[command(hide = true)]
     Image(removed::Args),
@@ -128,6 +132,7 @@ impl Command {
             | Self::Rbac(_)
             | Self::Monitor(_)
             | Self::Slo(_)
+            | Self::Scenario(_)
             | Self::Image(_)
             | Self::Component(_) => false,
         }
@@ -157,6 +162,7 @@ fn main() -> ExitCode {
             monitor::Command::Status(_) | monitor::Command::Install(_) | monitor::Command::Uninstall(_),
         )
         | Command::Slo(_)
+        | Command::Scenario(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Human { verbosity: cli.verbose },
     };
@@ -174,6 +180,7 @@ fn main() -> ExitCode {
         Command::Testdriver(args) => args.run(),
         Command::Monitor(command) => command.run(),
         Command::Slo(command) => command.run(),
+        Command::Scenario(command) => command.run(),
         Command::Image(_) => Ok(removed::refuse(
             "image",
             "without a registry, make the image with `docker import`, and give its name to --image (docs/ci/kind.md)",

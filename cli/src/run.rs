@@ -11,8 +11,9 @@ use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_engine::{Expected, Level, NoMatch};
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
-use claimcheck_run::{ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, interrupt, versions};
-use claimcheck_suites::catalogue;
+use claimcheck_run::{
+    ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, ScenarioArgs, interrupt, versions,
+};
 use clap::Args as _;
 
 use crate::{findings, repeat};
@@ -42,6 +43,8 @@ pub struct Args {
     write_expect: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    scenarios: ScenarioArgs,
 }
 
 impl Args {
@@ -76,7 +79,12 @@ impl Args {
             let runs = versions::run(&versions, self.output.out.as_deref(), Path::new("runs"), &arguments);
             return crate::runtime()?.block_on(runs);
         }
+        let cases = match self.scenarios.cases(Vec::new()) {
+            Ok(cases) => cases,
+            Err(error) => return Ok(crate::unreadable(&error.into())),
+        };
         let options = Options {
+            cases,
             filters: self.filter,
             place,
             workload,
@@ -98,7 +106,7 @@ impl Args {
             started,
         };
         if claimcheck_run::planned(&options, privilege).is_empty() {
-            let error = NoMatch::new(&catalogue(), &options.filters);
+            let error = NoMatch::new(&options.cases, &options.filters);
             return Ok(crate::nothing_tested(&format!("{error}: see `claimcheck list`")));
         }
         crate::runtime()?.block_on(run(&options, (expected, self.write_expect), privilege))

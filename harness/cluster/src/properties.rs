@@ -25,6 +25,8 @@ pub struct ClusterCapabilities {
     /// The sidecars are those of kubernetes-csi. They may repeat completed calls to the driver's controller:
     /// they decide by caches that may not contain their own last write yet.
     pub upstream_sidecars: bool,
+    /// Controllers start the pods of Deployments, StatefulSets and Jobs: those of kube-controller-manager.
+    pub workloads: bool,
 }
 
 impl ClusterCapabilities {
@@ -37,6 +39,7 @@ impl ClusterCapabilities {
         tap: false,
         retracts: false,
         upstream_sidecars: false,
+        workloads: true,
     };
 
     /// Those of the owner of a kind cluster; the other ones depend on its controllers and sidecars.
@@ -50,7 +53,7 @@ impl ClusterCapabilities {
     };
 
     /// Those of an embedded cluster.
-    pub const EMBEDDED: Self = Self { retracts: true, ..Self::KIND };
+    pub const EMBEDDED: Self = Self { retracts: true, workloads: false, ..Self::KIND };
 }
 
 /// The properties of a running cluster that depend on its kind.

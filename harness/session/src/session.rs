@@ -18,10 +18,11 @@ use claimcheck_substrate::Privilege;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tracing::warn;
 
+use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_cluster::usage;
 use claimcheck_cluster::{
-    AdditionalDriver, Check, Cluster, DeployError, DisruptError, Disruption, DriverLease, Observer, Trigger,
-    Victim,
+    AdditionalDriver, Check, Cluster, DeployError, DisruptError, Disruption, DriverLease, NoFaults, Observer,
+    Trigger, Victim,
 };
 use claimcheck_component::client::AGENT;
 use claimcheck_component::writes::{ApiWriteRecorder, recording_client};
@@ -53,6 +54,8 @@ pub struct Session {
     /// Whether CSI calls are recorded.
     tapped: bool,
     events: mpsc::UnboundedSender<Event>,
+    /// The faults that are injected during the whole run.
+    faults: Vec<FaultSpec>,
     /// Whether a case has failed, or objects were leaked.
     failed: AtomicBool,
     timeline: timeline::Handle,
@@ -125,7 +128,22 @@ impl Session {
             measuring,
             watches,
             real_nodes,
+            faults: Vec::new(),
         }
+    }
+
+    /// These faults were injected, and remain until the run ends.
+    #[must_use]
+    pub fn with_faults(self, faults: Vec<FaultSpec>) -> Self {
+        Self { faults, ..self }
+    }
+
+    /// Injects these faults beside those of the run, in place of those that were added before.
+    ///
+    /// # Errors
+    /// The cluster does not support them.
+    pub async fn add_faults(&self, more: &[FaultSpec]) -> Result<(), NoFaults> {
+        self.cluster.set_faults(&[self.faults.as_slice(), more].concat()).await
     }
 
     /// Records API writes as well from now on: those of [its client](Self::client), and of components that

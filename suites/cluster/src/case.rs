@@ -1,6 +1,6 @@
 //! Test cases: a row of the catalogue with its requirements, and a function.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use claimcheck_engine::{Need as _, Schedule};
 use claimcheck_model::CaseId;
@@ -12,6 +12,7 @@ use crate::{
     environment::Environment,
     fixture::{Fixture, Variant},
     need::Need,
+    scenario::{self, Played},
 };
 
 /// The function of a case.
@@ -21,21 +22,53 @@ pub type Run = fn(Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>>;
 pub type Planned = claimcheck_engine::Planned<Case>;
 
 /// A row of the catalogue.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Case {
     /// The suite.
     pub suite: &'static str,
     /// The condition and the expected result. Users select and skip cases by name, so names are stable.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The corresponding suite of Kubernetes' e2e storage tests.
     pub upstream: &'static str,
     /// How the volumes of the case are provisioned, formatted and bound.
     pub pattern: Pattern,
     /// Requirements in addition to those of the pattern.
-    pub needs: &'static [Need],
-    /// The function of the case.
-    pub run: Run,
+    pub needs: Cow<'static, [Need]>,
+    /// What the case does.
+    pub test: Test,
 }
+
+/// What a case does.
+#[derive(Clone)]
+pub enum Test {
+    /// It calls a function.
+    Function(Run),
+    /// It plays a scenario of a file.
+    Scenario(Arc<Played>),
+}
+
+impl Test {
+    /// Runs it.
+    pub(crate) fn run(&self, fixture: Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>> {
+        match self {
+            Self::Function(run) => run(fixture),
+            Self::Scenario(played) => Box::pin(scenario::play(fixture, played.clone())),
+        }
+    }
+
+    /// The number of steps, each of which may take as long as the cluster's limit for one.
+    pub(crate) fn steps(&self) -> u32 {
+        match self {
+            Self::Function(_) => STEPS,
+            Self::Scenario(played) => {
+                u32::try_from(played.scenario.steps.len()).unwrap_or(u32::MAX).max(STEPS)
+            }
+        }
+    }
+}
+
+/// How many steps a case in Rust has at most that take long.
+const STEPS: u32 = 3;
 
 /// What `claimcheck list` prints about a case in addition to its requirements.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -62,22 +95,25 @@ impl Case {
 impl claimcheck_engine::Case for Case {
     type Need = Need;
 
-    /// `suite::name [pattern]`.
+    /// `suite::name [pattern]`; a scenario says itself how its volumes are provisioned.
     fn id(&self) -> CaseId {
-        CaseId::new(self.suite, format!("{} [{}]", self.name, self.pattern))
+        match self.test {
+            Test::Function(_) => CaseId::new(self.suite, format!("{} [{}]", self.name, self.pattern)),
+            Test::Scenario(_) => CaseId::new(self.suite, self.name.clone()),
+        }
     }
 
     /// Requirements of the cluster before those of the driver.
     fn needs(&self) -> impl Iterator<Item = Need> {
-        let (needs, Pattern { provisioning, fs, .. }) = (self.needs, self.pattern);
-        let of = move |driver: bool| needs.iter().copied().filter(move |need| need.is_of_driver() == driver);
+        let Pattern { provisioning, fs, .. } = self.pattern;
+        let of = |driver: bool| self.needs.iter().copied().filter(move |need| need.is_of_driver() == driver);
         of(false).chain([Need::Provisioning(provisioning)]).chain(of(true)).chain([Need::FileSystem(fs)])
     }
 
     fn schedule(&self) -> Schedule {
-        match self.needs {
+        match &self.needs {
             needs if needs.contains(&Need::WholeRun) => Schedule::Last,
-            needs if needs.contains(&Need::Disrupt) => Schedule::Serial,
+            needs if needs.contains(&Need::Disrupt) || needs.contains(&Need::Alone) => Schedule::Serial,
             _ => Schedule::Parallel,
         }
     }

@@ -26,11 +26,12 @@ pub mod pod_security;
 mod refusal;
 mod rows;
 mod runner;
+pub mod scenario;
 mod steps;
 pub mod testdriver;
 mod workload;
 
-pub use case::{Binding, Case, Details, FsType, Pattern, Planned};
+pub use case::{Binding, Case, Details, FsType, Pattern, Planned, Test};
 pub use environment::{DeploymentDefect, Environment, FileSystems};
 pub use kubernetes::{Feature, Kubernetes};
 pub use need::Need;

@@ -19,6 +19,10 @@ pub enum Need {
     Disrupt,
     /// All other cases have run: the case checks what they caused.
     WholeRun,
+    /// No other case runs at the same time, since it affects all of them.
+    Alone,
+    /// Controllers start the pods of Deployments, StatefulSets and Jobs.
+    Workloads,
     /// The cluster allows its node agents to be disrupted.
     Agents,
     /// Pods may have hostPath volumes.
@@ -63,6 +67,8 @@ impl Need {
             Self::Nodes(_)
             | Self::Disrupt
             | Self::WholeRun
+            | Self::Alone
+            | Self::Workloads
             | Self::Agents
             | Self::HostPaths
             | Self::Root
@@ -86,6 +92,7 @@ impl claimcheck_engine::Need for Need {
             Self::Nodes(count) => format!("{count} nodes"),
             Self::Disrupt => "disrupt".to_owned(),
             Self::Agents => "node agents".to_owned(),
+            Self::Workloads => "controllers of workloads".to_owned(),
             Self::HostPaths => "hostPath volumes".to_owned(),
             Self::Root => "pods as root".to_owned(),
             Self::Configure => "configure".to_owned(),
@@ -99,6 +106,7 @@ impl claimcheck_engine::Need for Need {
                 format!("loop devices, mkfs.{}", fs.name())
             }
             Self::WholeRun
+            | Self::Alone
             | Self::Feature(_)
             | Self::Retract
             | Self::BuiltinSidecars
@@ -130,7 +138,12 @@ impl claimcheck_engine::Need for Need {
                 "the cluster does not allow its components to be disrupted: an existing cluster requires \
                  --install and --allow-disruptive",
             ),
-            Self::WholeRun => None,
+            Self::WholeRun | Self::Alone => None,
+            Self::Workloads => unless(
+                cluster.workloads,
+                "no controller of this cluster starts the pods of Deployments, StatefulSets and Jobs: use --controllers \
+                 stock, or --cluster kind",
+            ),
             Self::Feature(feature) => environment.kubernetes.lack(feature),
             Self::Agents => unless(
                 cluster.agents,

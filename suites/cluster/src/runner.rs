@@ -25,8 +25,6 @@ use crate::{
     workload::Workload,
 };
 
-/// The time limit of a case, as a multiple of the limit of one step.
-const STEPS: u32 = 3;
 /// How long cases clean up once the run is interrupted: who interrupts a run, or a CI server, kills it soon after.
 const CLEAN_UP: Duration = Duration::from_secs(15);
 
@@ -158,8 +156,8 @@ impl Runner {
         let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
         let fixture = new.await?;
         let fixture = Arc::new(fixture);
-        let limit = fixture.step() * STEPS;
-        let ended = bounded((case.run)(fixture.clone()), limit, &self.interrupted).await;
+        let limit = fixture.step() * case.test.steps();
+        let ended = bounded(case.test.run(fixture.clone()), limit, &self.interrupted).await;
         let outcome = match ended.map_err(anyhow::Error::from).flatten() {
             Ok(()) => Ok(()),
             Err(skip) if skip.is::<Skip>() => Err(skip),

@@ -27,8 +27,9 @@ use crate::explain::explain;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
 use crate::run::{Interrupted, Options, Run, planned};
+use crate::scenario_args::ScenarioArgs;
 use crate::versions;
-use claimcheck_suites::{Planned, catalogue};
+use claimcheck_suites::Planned;
 
 /// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
 #[derive(Debug, Parser)]
@@ -37,6 +38,8 @@ struct Environment {
     place: ClusterArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    scenarios: ScenarioArgs,
 }
 
 fn usage(error: &dyn std::error::Error) -> ExitCode {
@@ -70,8 +73,12 @@ pub fn main(folders: &Path) -> ExitCode {
             return error.exit_code();
         }
     };
+    let cases = match environment.scenarios.cases(Vec::new()) {
+        Ok(cases) => cases,
+        Err(error) => return usage(&error),
+    };
     if arguments.list {
-        let planned = plan(&catalogue(), &[], Some(&place.expected(privilege)));
+        let planned = plan(&cases, &[], Some(&place.expected(privilege)));
         let trials = planned.into_iter().map(listed).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
@@ -80,6 +87,7 @@ pub fn main(folders: &Path) -> ExitCode {
     }
     logging::start(logging::Style::Human { verbosity: 0 }, logging::Format::from_environment());
     let options = Options {
+        cases,
         filters: Vec::new(),
         place,
         workload,

@@ -23,6 +23,7 @@ mod output_args;
 mod push_args;
 mod redacted;
 mod run;
+mod scenario_args;
 mod sidecar_args;
 pub mod versions;
 
@@ -37,3 +38,4 @@ pub use output_args::{Output, OutputArgs, OutputError};
 pub use push_args::PushError;
 pub use redacted::BadArgument;
 pub use run::{Interrupted, Options, Outcome, Run, planned};
+pub use scenario_args::ScenarioArgs;

@@ -19,15 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clusters::ClusterTarget;
 use crate::explain::{explain, with_sources};
+use claimcheck_suites::Case;
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;
-use claimcheck_suites::catalogue;
 use claimcheck_suites::load::{Blocks, Spec, load};
 use claimcheck_suites::{Environment, Need, Planned};
 
 /// The options of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
+    /// The cases to choose from.
+    pub cases: Vec<Case>,
     /// Substrings of case names; all cases if empty.
     pub filters: Vec<String>,
     /// The cluster.
@@ -126,7 +128,7 @@ pub fn planned(options: &Options, privilege: Privilege) -> Vec<Planned> {
 
 fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
     let environment = Environment { pod_security: options.workload.security, ..environment.clone() };
-    let once = plan(&catalogue(), &options.filters, Some(&environment));
+    let once = plan(&options.cases, &options.filters, Some(&environment));
     let mut planned: Vec<Planned> = (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect();
     for defect in environment.deployment_defects() {
         fail_once(&mut planned, defect.skip, defect.text);
@@ -309,6 +311,7 @@ impl Run {
         // Sending fails only if the reporter has stopped, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
         let session = Session::start(cluster, privilege, &prefix, events.clone()).await;
+        let session = session.with_faults(options.faults.clone());
         let session =
             Arc::new(if options.otlp.is_some() { session.with_api_write_recording() } else { session });
         Ok(Started { session, prefix, folder, planned, serving })

@@ -1,117 +1,366 @@
-//! The form of scenarios, and reading them.
+//! The form of a scenario: what must exist, what is done, and what must happen.
 //!
-//! Every file in `scenarios/` is a list of scenarios. A scenario has a namespace of its name; `$s` in any text stands
-//! for that name, `$uid(claim data)` for an object's uid, `$volume(data)` for the name of the volume that was
-//! provisioned for a claim, `$content(snap)` for the content that was created for a snapshot, `$group-content(all)` for
-//! that of a group, `$member(data of all)` for the snapshot of a claim in a group. `data#1` is the first object of the
-//! name `data`, if it was created again. The capacity of a class and segment is `capacity c in <value of a label>`. The
-//! object `claim other/data` is in a second namespace, `$s-other`.
+//! In any text `$s` stands for the scenario's namespace, and `$uid(claim data)`, `$volume(data)` and others for what is
+//! known only once the objects exist: `reference.rs` has them all.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
+use claimcheck_model::{Capability, CsiMethod, Phase};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+/// The `apiVersion` of scenario files.
+pub const API_VERSION: &str = "claimcheck.dev/v1alpha1";
+/// Their `kind`.
+pub const KIND: &str = "Scenario";
 
 /// A scenario.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name and namespace.
-    pub name: String,
-    /// Objects without peculiarities that exist from the start, e.g. `class c`, `node a` (with its CSINode).
+    /// `claimcheck.dev/v1alpha1`.
+    #[serde(default, rename = "apiVersion")]
+    pub api_version: String,
+    /// `Scenario`.
     #[serde(default)]
-    pub given: Vec<String>,
-    /// The script of the driver from the start.
+    pub kind: String,
+    /// Its name in reports, in lower case with hyphens.
+    pub name: String,
+    /// What it shows, in a sentence.
+    #[serde(default)]
+    pub about: String,
+    /// Who acts besides the storage controllers.
+    #[serde(default)]
+    pub world: World,
+    /// What the cluster and the driver must have; without it the scenario is skipped. What follows from the steps need
+    /// not be said.
+    #[serde(default)]
+    pub requires: Requires,
+    /// Objects that exist from the start.
+    #[serde(default)]
+    pub given: Vec<Object>,
+    /// How calls to the driver are answered from the start.
     #[serde(default)]
     pub driver: Script,
-    /// It changes what concerns all namespaces, such as the default class.
+    /// It changes what concerns all namespaces, such as the default class: nothing else runs at the same time.
     #[serde(default)]
     pub alone: bool,
-    /// It takes minutes, and runs with `--include-ignored` or `--ignored` only.
+    /// Of the differential test: it takes minutes, and runs with `--include-ignored` or `--ignored` only.
     #[serde(default)]
+    #[schemars(skip)]
     pub slow: bool,
-    /// It is about the condition `Unused` of claims, and runs with its feature gate, on other sides than the rest:
-    /// upstream's binder loses a write to that condition, and waits for its resync, whenever a claim is created.
+    /// Of the differential test: it is about the condition `Unused` of claims, and runs with its feature gate, on other
+    /// sides than the rest: upstream's binder loses a write to that condition, and waits for its resync, whenever a
+    /// claim is created.
     #[serde(default)]
+    #[schemars(skip)]
     pub unused: bool,
     /// How long nothing may have happened before it ends, in milliseconds.
-    #[serde(default = "quiet")]
-    pub quiet: u64,
-    /// What happens.
+    #[serde(default)]
+    pub quiet: Option<u64>,
+    /// What is done and waited for, in this order.
     pub steps: Vec<Step>,
+    /// What must hold for the whole scenario, at its end.
+    #[serde(default)]
+    pub expect: Expect,
 }
 
-fn quiet() -> u64 {
-    3000
+/// Who acts besides the storage controllers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum World {
+    /// Scheduler and nodes act: pods run and use their volumes.
+    #[default]
+    Cluster,
+    /// Nobody: the scenario itself plays scheduler and kubelets, by writing nodes and status. Only the differential test
+    /// of claimcheck's controllers runs it.
+    Controllers,
 }
 
-/// The answers to the next calls of each method; then calls succeed.
+/// What a scenario requires.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Requires {
+    /// This number of nodes.
+    #[serde(default)]
+    pub nodes: usize,
+    /// Capabilities of the driver, as in driver files of Kubernetes' e2e tests.
+    #[serde(default)]
+    pub capabilities: Vec<Capability>,
+    /// The file system of volumes of the class: `ext3`, `ext4` or `xfs`.
+    #[serde(default)]
+    pub file_system: Option<FileSystem>,
+    /// Raw block volumes.
+    #[serde(default)]
+    pub block: bool,
+    /// Pods may run as root.
+    #[serde(default)]
+    pub root: bool,
+    /// The driver attaches volumes.
+    #[serde(default)]
+    pub attach: bool,
+    /// The driver stages volumes.
+    #[serde(default)]
+    pub stage: bool,
+}
+
+/// The file system of volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileSystem {
+    /// ext3.
+    Ext3,
+    /// ext4.
+    Ext4,
+    /// xfs.
+    Xfs,
+}
+
+/// An object: kind and name (`claim data`), a manifest, or `{ file: PATH }` for the manifests of a file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Object(pub Value);
+
+impl JsonSchema for Object {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Object".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "kind and name (`claim data`), a manifest, `{ object: claim data, with: {..} }`, or `{ file: PATH }`",
+            "type": ["string", "object"],
+        })
+    }
+}
+
+impl<T: Into<String>> From<T> for Object {
+    fn from(text: T) -> Self {
+        Self(Value::String(text.into()))
+    }
+}
+
+/// What an [`Object`] is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Given<'a> {
+    /// Kind and name, and what differs from the usual object of this kind.
+    Short(&'a str, Value),
+    /// A manifest.
+    Manifest(&'a Value),
+    /// A file with manifests.
+    File(&'a str),
+}
+
+impl Object {
+    /// Kind and name, if it is in the short form.
+    pub fn short(&self) -> Option<&str> {
+        match self.form() {
+            Ok(Given::Short(name, _)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub fn form(&self) -> Result<Given<'_>, String> {
+        let only = |of: &Map<String, Value>, keys: &[&str]| of.keys().all(|key| keys.contains(&key.as_str()));
+        match &self.0 {
+            Value::String(text) => Ok(Given::Short(text, Value::Null)),
+            Value::Object(of) => match (of.get("object"), of.get("file")) {
+                (Some(Value::String(name)), None) if only(of, &["object", "with"]) => {
+                    Ok(Given::Short(name, of.get("with").cloned().unwrap_or_default()))
+                }
+                (None, Some(Value::String(path))) if only(of, &["file"]) => Ok(Given::File(path)),
+                (None, None) if of.contains_key("kind") && of.contains_key("apiVersion") => {
+                    Ok(Given::Manifest(&self.0))
+                }
+                _ => Err("an object is `kind name`, a manifest with apiVersion and kind, { object: .., with: .. } or \
+                          { file: .. }"
+                    .to_owned()),
+            },
+            other => Err(format!("{other} is no object: write its kind and name, or a manifest")),
+        }
+    }
+}
+
+/// The answers to the next calls of each method for the scenario's volumes; then calls succeed.
 pub type Script = BTreeMap<String, Vec<Answer>>;
 
-/// How the driver answers.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// How a call to the driver is answered.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
-    /// Code and message of the error, e.g. `INTERNAL no slot`.
+    /// Code and message of the error, e.g. `INTERNAL no slot`. The driver does not receive the call.
     pub fail: Option<String>,
-    /// It does not answer: the caller's deadline passes.
+    /// It is not answered: the caller's deadline passes. The driver does not receive the call.
     #[serde(default)]
     pub hang: bool,
-    /// It answers after so many milliseconds.
+    /// It is answered after so many milliseconds.
     pub late: Option<u64>,
-    /// Fields of the response.
+    /// The driver acts, but its answer is lost: the caller receives UNAVAILABLE.
+    #[serde(default)]
+    pub lost: bool,
+    /// Fields of the response. (In `world: controllers`.)
     #[serde(default)]
     pub with: Value,
     /// For how many calls; 0 for all.
     #[serde(default = "once")]
     pub times: usize,
+    /// Only calls for the volume of this claim: `claim data`.
+    pub of: Option<String>,
+    /// Only calls from this node: a name, or `pod p` for the node on which a pod runs.
+    pub node: Option<String>,
 }
 
 fn once() -> usize {
     1
 }
 
-/// A step: exactly one of `create`, `patch`, `delete`, `until`, `driver` and `settle`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A step: one action, or a wait, or an action with a wait that follows it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Step {
-    /// Creates this object: kind and name.
-    pub create: Option<String>,
-    /// Patches this object.
+    /// Its line in the file; 0 if it is from none.
+    #[serde(skip)]
+    pub line: u64,
+    /// Creates an object.
+    pub create: Option<Object>,
+    /// Applies an object (server-side apply, with force).
+    pub apply: Option<Object>,
+    /// Patches this object with `with` (a merge patch).
     pub patch: Option<String>,
     /// Deletes this object.
     pub delete: Option<String>,
-    /// Waits: for an object, `event <object>`, or `call <method>`.
+    /// Waits: for an object (`claim data`) that has `has` or is `gone`; for `event claim data`; for `call NodeStageVolume`,
+    /// and `call NodeStageVolume of claim data`; for the end of a phase, `phase attach of claim data`.
     pub until: Option<String>,
-    /// Replaces the driver's script for these methods.
+    /// Must not be seen from now on: an object with `has`, an event, or a call, named as for `until`.
+    pub never: Option<String>,
+    /// Runs the script `run` in a container of this pod: `pod p`.
+    pub exec: Option<String>,
+    /// Writes random data in this pod: `size` bytes at `path`, a file or a device.
+    pub write: Option<String>,
+    /// Reads what was last written at `path`, or at `like`, and compares its checksum.
+    pub read: Option<String>,
+    /// Injects these faults, written as for `--fault` of `claimcheck run`, until another step replaces them; an empty list
+    /// ends them.
+    pub fault: Option<Vec<String>>,
+    /// Holds the next calls of this method of the scenario's volumes (with `of` of one claim's, with `node` on one node)
+    /// until `release`.
+    pub hold: Option<String>,
+    /// Lets the held calls of this method go on.
+    pub release: Option<String>,
+    /// Disrupts `controllers`, `agent` or `driver`, in the way that `how` says; with `node` on one node.
+    pub disrupt: Option<String>,
+    /// Changes how the driver's calls of these methods are answered.
     pub driver: Option<Script>,
-    /// Waits until nothing has happened for so many milliseconds.
+    /// Waits until nothing has happened to the scenario's objects for so many milliseconds.
     pub settle: Option<u64>,
-    /// Of `create` and `patch`: the changes.
+
+    /// Of `create`, `apply` and `patch`: the changes.
     #[serde(default)]
     pub with: Value,
-    /// Of `patch`: the status.
+    /// Of `create pod`: the claims that it uses, each mounted at `/` and its name, or as the device `/dev/` and its name.
+    #[serde(default)]
+    pub uses: Vec<String>,
+    /// Of `patch`: the status. (In `world: controllers`.)
     #[serde(default)]
     pub status: bool,
-    /// Of `delete`: the grace period of a pod.
-    #[serde(default)]
-    pub grace: u32,
-    /// Of `until`: what the object has; null for a field that it lacks.
+    /// Of `delete`: the grace period of a pod in seconds.
+    pub grace: Option<u32>,
+    /// Of `until` and `never`: what the object has; null for a field that it lacks.
     pub has: Option<Value>,
-    /// Of `until`: it does not exist.
+    /// Of `until`: it does not exist any more.
     #[serde(default)]
     pub gone: bool,
-    /// Of `until event`: the reason.
+    /// Of `until event` and `never event`: the reason.
     pub reason: Option<String>,
-    /// Of `until call`: how many.
+    /// Of `until event` and `never event`: a part of the message.
+    pub message: Option<String>,
+    /// Of `until call`: how many at least.
     pub count: Option<usize>,
-    /// Of `until`: the deadline in seconds.
+    /// Of `until`, and of `exec` to repeat it: the deadline in seconds.
     pub within: Option<u64>,
+    /// Of `exec`: the script, for `sh -c`.
+    pub run: Option<String>,
+    /// Of `exec`: what it prints, without white space at both ends.
+    pub output: Option<String>,
+    /// Of `exec`: it exits with another code than 0.
+    #[serde(default)]
+    pub fails: bool,
+    /// Of `exec`, `write` and `read`: the container, if it is not the first.
+    pub container: Option<String>,
+    /// Of `write` and `read`: the path of the file or device.
+    pub path: Option<String>,
+    /// Of `read`: the path at which the data were written, if it is another.
+    pub like: Option<String>,
+    /// Of `write`: the size, a quantity such as `1Mi` (the default).
+    pub size: Option<String>,
+    /// Of `hold`: the claim.
+    pub of: Option<String>,
+    /// Of `hold` and `disrupt`: the node, by name or as `pod p`.
+    pub node: Option<String>,
+    /// Of `disrupt`: how.
+    pub how: Option<How>,
     /// Afterwards waits until nothing has happened for so many milliseconds, whatever came of the step.
     pub rest: Option<u64>,
-    /// The API server rejects it.
+    /// The API server rejects it, for whatever reason.
     #[serde(default)]
     pub rejected: bool,
+    /// The API server rejects it with this reason (`Invalid`, `Forbidden`) or with this text in its message.
+    pub error: Option<String>,
+}
+
+/// How a component is disrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// SIGKILL; it is restarted at once.
+    Kill,
+    /// It is stopped until `start`.
+    Stop,
+    /// Starts it again.
+    Start,
+    /// SIGSTOP: it hangs until `resume`.
+    Pause,
+    /// SIGCONT.
+    Resume,
+}
+
+/// What must hold for a whole scenario. That nothing is left behind needs no line.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Expect {
+    /// The exact number of calls for the scenario's volumes, by method. A call that failed and was repeated counts once.
+    #[serde(default)]
+    pub calls: BTreeMap<CsiMethod, u64>,
+    /// Calls that succeeded for the scenario's volumes, in this order; others may be between them.
+    #[serde(default)]
+    pub order: Vec<CsiMethod>,
+    /// Events that must have been seen.
+    #[serde(default)]
+    pub events: Vec<Seen>,
+    /// Events that must not have been seen.
+    #[serde(default)]
+    pub no_events: Vec<Seen>,
+    /// The longest duration of phases, in seconds, by the phase's name.
+    #[serde(default)]
+    pub phases: BTreeMap<Phase, f64>,
+}
+
+/// An event of an object.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    /// The object: `claim data`.
+    pub of: String,
+    /// The reason.
+    pub reason: Option<String>,
+    /// A part of the message.
+    pub message: Option<String>,
 }
 
 impl Step {
@@ -122,12 +371,39 @@ impl Step {
 
     /// Whether it creates an object of which kind and name begin with this.
     pub fn creates(&self, object: &str) -> bool {
-        self.create.as_ref().is_some_and(|created| created.starts_with(object))
+        self.create.as_ref().and_then(Object::short).is_some_and(|created| created.starts_with(object))
+    }
+
+    /// The action, and what it concerns; none of a step that only waits.
+    pub fn action(&self) -> Option<(&'static str, String)> {
+        let object = |object: &Object| match object.form() {
+            Ok(Given::Short(name, _)) => name.to_owned(),
+            Ok(Given::File(path)) => path.to_owned(),
+            Ok(Given::Manifest(of)) => {
+                let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+                format!("{} {}", text(&of["kind"]), text(&of["metadata"]["name"]))
+            }
+            Err(_) => String::new(),
+        };
+        let named = |verb: &'static str, of: &Option<String>| of.clone().map(|of| (verb, of));
+        self.create
+            .as_ref()
+            .map(|of| ("create", object(of)))
+            .or_else(|| self.apply.as_ref().map(|of| ("apply", object(of))))
+            .or_else(|| named("patch", &self.patch))
+            .or_else(|| named("delete", &self.delete))
+            .or_else(|| named("never", &self.never))
+            .or_else(|| named("exec", &self.exec))
+            .or_else(|| named("write", &self.write))
+            .or_else(|| named("read", &self.read))
+            .or_else(|| named("hold", &self.hold))
+            .or_else(|| named("release", &self.release))
+            .or_else(|| named("disrupt", &self.disrupt))
+            .or_else(|| self.fault.as_ref().map(|faults| ("fault", faults.join(", "))))
     }
 
     /// What it does, for reports.
     pub fn title(&self) -> String {
-        let object = |verb: &str, name: &Option<String>| name.as_ref().map(|name| format!("{verb} {name}"));
         let until = || {
             let what = self.until.as_ref()?;
             let gone = if self.gone { " gone".to_owned() } else { String::new() };
@@ -136,30 +412,9 @@ impl Step {
             let count = self.count.map(|count| format!(" {count}")).unwrap_or_default();
             Some(format!("until {what}{gone}{has}{reason}{count}"))
         };
-        object("create", &self.create)
-            .or_else(|| object("patch", &self.patch))
-            .or_else(|| object("delete", &self.delete))
+        self.action()
+            .map(|(verb, of)| format!("{verb} {of}").trim_end().to_owned())
             .or_else(until)
             .unwrap_or_else(|| if self.driver.is_some() { "driver".into() } else { "settle".into() })
     }
-}
-
-/// Reads all scenarios, in the order of files and lines.
-pub fn read(folder: &Path) -> Vec<Scenario> {
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
-    files.sort();
-    let of_file = |file: &std::path::PathBuf| -> Vec<Scenario> {
-        let text = std::fs::read_to_string(file).unwrap();
-        // Steps that scenarios share are aliases, which are no attack here.
-        let options = serde_saphyr::options! { budget: None };
-        serde_saphyr::from_str_with_options(&text, options)
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-    };
-    let all: Vec<Scenario> = files.iter().flat_map(of_file).collect();
-    let mut names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
-    names.sort_unstable();
-    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
-    assert!(twice.is_none(), "two scenarios have the same name: {twice:?}");
-    all
 }

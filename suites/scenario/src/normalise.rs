@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::{
-    objects::{CAPACITY, scenario_of},
-    record::{Call, Key, Record, Store},
+    kind::CAPACITY,
+    name::scenario_of,
+    record::{Call, Record, Store},
+    reference::Key,
 };
 
 /// Lists of which each item is a field, with the key of their items.
@@ -38,7 +40,8 @@ const POLLED: &str = "GetCapacity";
 
 type Fields = BTreeMap<String, String>;
 
-#[derive(Default)]
+/// What happened in a scenario, in a form that is equal on both sides.
+#[derive(Debug, Default)]
 pub struct Normal {
     /// From object and field to the values that it had.
     pub fields: BTreeMap<(String, String), Vec<String>>,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -15,14 +15,16 @@ use kube::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::objects::{CAPACITY, KINDS, Kind, scenario_of};
-
-/// Kind, namespace and name.
-pub type Key = (&'static str, String, String);
+use crate::{
+    kind::{CAPACITY, Kind},
+    name::scenario_of,
+    reference::Key,
+};
 
 /// One version of an object.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Version {
+    /// Which object.
     pub key: Key,
     /// `None` once it is deleted.
     pub object: Option<Value>,
@@ -31,32 +33,75 @@ pub struct Version {
 /// A call of the driver.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// The scenario of its volume.
     pub scenario: String,
+    /// The method.
     pub method: &'static str,
     /// The volume, or snapshot.
     pub of: String,
+    /// What of the request is compared.
     pub arguments: Value,
 }
 
-#[derive(Default)]
+/// Whose objects are recorded.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// Those of all scenarios: names without a namespace begin with a scenario's and a dot.
+    All,
+    /// Those of one scenario: names without a namespace begin with its name and a hyphen.
+    One(String),
+}
+
+impl Scope {
+    /// The scenario of an object without a namespace.
+    fn of_name(&self, name: &str) -> Option<String> {
+        match self {
+            Self::All => name.split_once('.').map(|(scenario, _)| scenario.to_owned()),
+            Self::One(scenario) => {
+                name.strip_prefix(scenario.as_str())?.starts_with('-').then(|| scenario.clone())
+            }
+        }
+    }
+
+    /// The scenario of an object in a namespace.
+    fn of_namespace(&self, namespace: &str) -> Option<String> {
+        let scenario = scenario_of(namespace);
+        match self {
+            Self::All => Some(scenario.to_owned()),
+            Self::One(one) => (one == scenario).then(|| scenario.to_owned()),
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Debug)]
 pub struct Store {
+    /// Each version of each object, in the order in which they were seen.
     pub versions: Vec<Version>,
+    /// The last version of each object that exists.
     pub latest: BTreeMap<Key, Value>,
+    /// The calls of the driver.
     pub calls: Vec<Call>,
     /// The scenario of objects, also of deleted ones.
     owners: HashMap<Key, String>,
     activity: HashMap<String, Instant>,
+    scope: Scope,
 }
 
 impl Store {
-    fn put(&mut self, kind: &'static Kind, object: DynamicObject, exists: bool) {
+    fn put(&mut self, kind: &'static Kind, object: &DynamicObject, exists: bool) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let key: Key = (kind.kind, namespace, name);
-        let value = serde_json::to_value(&object).unwrap();
-        if let Some(scenario) = self.scenario(&key, &value) {
-            self.activity.insert(scenario.clone(), Instant::now());
-            self.owners.insert(key.clone(), scenario);
+        let value = serde_json::to_value(object).unwrap_or_default();
+        match self.scenario(&key, &value) {
+            Some(scenario) => {
+                self.activity.insert(scenario.clone(), Instant::now());
+                self.owners.insert(key.clone(), scenario);
+            }
+            // Of a cluster in use, where most objects are not the scenario's.
+            None if matches!(self.scope, Scope::One(_)) => return,
+            None => {}
         }
         if exists {
             self.latest.insert(key.clone(), value.clone());
@@ -71,7 +116,7 @@ impl Store {
             return Some(known.clone());
         }
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let prefix = |name: &str| name.split_once('.').map(|(scenario, _)| scenario.to_owned());
+        let prefix = |name: &str| self.scope.of_name(name);
         match key.0 {
             "Event" => {
                 let kind = Kind::named(&text("/involvedObject/kind")?)?;
@@ -81,70 +126,94 @@ impl Store {
                     if kind.namespaced { namespace } else { String::new() },
                     text("/involvedObject/name")?,
                 );
-                if kind.namespaced {
-                    Some(scenario_of(&of.1).to_owned())
-                } else {
-                    self.owners.get(&of).cloned().or_else(|| prefix(&of.2))
+                match kind.namespaced {
+                    true => self.scope.of_namespace(&of.1),
+                    false => self.owners.get(&of).cloned().or_else(|| prefix(&of.2)),
                 }
             }
-            "VolumeAttachment" => prefix(&text("/spec/nodeName")?),
+            "VolumeAttachment" => prefix(&text("/spec/nodeName")?).or_else(|| {
+                let volume = ("PersistentVolume", String::new(), text("/spec/source/persistentVolumeName")?);
+                self.owners.get(&volume).cloned()
+            }),
             CAPACITY => prefix(&text("/storageClassName")?),
-            _ if !key.1.is_empty() => Some(scenario_of(&key.1).to_owned()),
+            _ if !key.1.is_empty() => self.scope.of_namespace(&key.1),
             _ => prefix(&key.2).or_else(|| {
                 let namespace = text("/spec/claimRef/namespace")
                     .or_else(|| text("/spec/volumeSnapshotRef/namespace"))
                     .or_else(|| text("/spec/volumeGroupSnapshotRef/namespace"))?;
-                Some(scenario_of(&namespace).to_owned())
+                self.scope.of_namespace(&namespace)
             }),
         }
     }
 
+    /// The scenario of an object.
     pub fn owner(&self, key: &Key) -> Option<&str> {
         self.owners.get(key).map(String::as_str)
     }
 }
 
 /// The record of one side; clones are the same.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Record {
     store: Arc<Mutex<Store>>,
     tick: Arc<watch::Sender<u64>>,
 }
 
 impl Record {
-    pub fn new() -> Self {
-        Self { store: Arc::default(), tick: Arc::new(watch::channel(0).0) }
+    /// An empty record.
+    pub fn new(scope: Scope) -> Self {
+        let store = Store {
+            versions: Vec::new(),
+            latest: BTreeMap::new(),
+            calls: Vec::new(),
+            owners: HashMap::new(),
+            activity: HashMap::new(),
+            scope,
+        };
+        Self { store: Arc::new(Mutex::new(store)), tick: Arc::new(watch::channel(0).0) }
     }
 
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what was seen.
     pub fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
-        read(&self.store.lock().unwrap())
+        read(&self.store())
     }
 
-    /// Watches all kinds until the runtime ends.
-    pub fn watch(&self, client: &Client) {
-        for kind in KINDS.iter().filter(|kind| kind.recorded) {
-            let (record, client) = (self.clone(), client.clone());
-            tokio::spawn(async move {
-                let api = Api::<DynamicObject>::all_with(client, &kind.resource());
-                let mut events = watcher(api, watcher::Config::default()).boxed();
-                while let Some(event) = events.next().await {
-                    let (object, exists) = match event {
-                        Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
-                        Ok(Event::Delete(object)) => (object, false),
-                        Ok(Event::Init | Event::InitDone) => continue,
-                        // The CRDs of snapshots are installed first, so an error passes. Without a pause, a task whose
-                        // connections are refused at once would never let the runtime end.
-                        Err(_) => {
-                            tokio::time::sleep(Duration::from_millis(100)).await;
-                            continue;
-                        }
-                    };
-                    record.change(|store| store.put(kind, object, exists));
-                }
-            });
+    /// Watches a kind, in one namespace or all, until the returned future is dropped.
+    pub fn watch(
+        &self,
+        client: &Client,
+        kind: &'static Kind,
+        namespace: Option<&str>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let api: Api<DynamicObject> = match namespace.filter(|_| kind.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind.resource()),
+            None => Api::all_with(client.clone(), &kind.resource()),
+        };
+        let record = self.clone();
+        async move {
+            let mut events = watcher(api, watcher::Config::default()).boxed();
+            while let Some(event) = events.next().await {
+                let (object, exists) = match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
+                    Ok(Event::Delete(object)) => (object, false),
+                    Ok(Event::Init | Event::InitDone) => continue,
+                    // A CRD that is installed later, so an error passes. Without a pause, a task whose connections are
+                    // refused at once would never let the runtime end.
+                    Err(_) => {
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                        continue;
+                    }
+                };
+                record.change(|store| store.put(kind, &object, exists));
+            }
         }
     }
 
+    /// Adds a call.
     pub fn call(&self, call: Call) {
         self.change(|store| {
             store.activity.insert(call.scenario.clone(), Instant::now());
@@ -153,7 +222,7 @@ impl Record {
     }
 
     fn change(&self, change: impl FnOnce(&mut Store)) {
-        change(&mut self.store.lock().unwrap());
+        change(&mut self.store());
         self.tick.send_modify(|tick| *tick += 1);
     }
 
@@ -165,7 +234,9 @@ impl Record {
                 if let Some(found) = self.read(&mut holds) {
                     return found;
                 }
-                ticks.changed().await.unwrap();
+                if ticks.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
             }
         };
         tokio::time::timeout(limit, waiting).await.ok()

@@ -9,7 +9,9 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::{normalise::Normal, run::Outcome};
+use claimcheck_scenario::Normal;
+
+use crate::run::Outcome;
 
 /// What can differ. A pattern begins with one of these, so that none permits whatever a scenario does.
 const KINDS: [&str; 10] = [

@@ -27,17 +27,14 @@ use claimcheck_csi::v1::{
     node_server::Node,
     volume_content_source,
 };
+use claimcheck_scenario::{Answer, Call, Record, Script, scenario_of};
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use self::form::{capability, code_of, sorted, topologies};
-use crate::{
-    objects::{
-        CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE,
-        NO_RECOVERY_DRIVER, TOPOLOGY_DRIVER, scenario_of,
-    },
-    record::{Call, Record},
-    scenario::{Answer, Script},
+use crate::objects::{
+    CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE, NO_RECOVERY_DRIVER,
+    TOPOLOGY_DRIVER,
 };
 
 type Pending = HashMap<(String, String), VecDeque<Answer>>;

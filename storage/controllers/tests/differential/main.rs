@@ -15,12 +15,9 @@
 
 mod compare;
 mod driver;
-mod normalise;
 mod objects;
 mod random;
-mod record;
 mod run;
-mod scenario;
 mod side;
 mod stock;
 
@@ -34,14 +31,13 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_scenario::{Scenario, normal};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Handle, sync::RwLock};
 
 use crate::{
     compare::{Table, differences, report},
-    normalise::normal,
     run::Runner,
-    scenario::Scenario,
     side::{Controllers, Programs, Side},
 };
 
@@ -68,7 +64,7 @@ fn main() -> ExitCode {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
     let other = std::env::var_os("CLAIMCHECK_DIFFERENTIAL_SCENARIOS").map(PathBuf::from);
     let own = other.is_none();
-    let scenarios = scenario::read(&other.unwrap_or_else(|| here.join("scenarios")));
+    let scenarios = read(&other.unwrap_or_else(|| here.join("scenarios")));
     let table = Table::read(&here.join("differences.yaml"));
     // Nothing starts for a list, or if nothing runs.
     let trials: Vec<Trial> = scenarios.iter().map(|scenario| trial(scenario, || Ok(()))).collect();
@@ -217,4 +213,24 @@ async fn started(test: &Test) {
             );
         }
     }
+}
+
+/// Reads all scenarios, in the order of files and lines: each file is a list of them.
+fn read(folder: &Path) -> Vec<Scenario> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    let of_file = |file: &PathBuf| -> Vec<Scenario> {
+        let text = std::fs::read_to_string(file).unwrap();
+        // Steps that scenarios share are aliases, which are no attack here.
+        let options = serde_saphyr::options! { budget: None };
+        serde_saphyr::from_str_with_options(&text, options)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    };
+    let all: Vec<Scenario> = files.iter().flat_map(of_file).collect();
+    let mut names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(twice.is_none(), "two scenarios have the same name: {twice:?}");
+    all
 }

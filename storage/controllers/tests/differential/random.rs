@@ -5,16 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use claimcheck_scenario::{Answer, Kind, Object, Scenario, Step, normal};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
     Test,
     compare::{Difference, final_differences},
-    normalise::normal,
-    objects::Kind,
     run::Runner,
-    scenario::{Answer, Scenario, Step},
 };
 
 /// Scenarios that run at the same time.
@@ -58,14 +56,11 @@ fn scenario(seed: u64, steps: Vec<Step>, attempt: usize) -> Scenario {
     Scenario {
         name: format!("random-{seed}-{attempt}"),
         given: ["class c", "snapshot-class s", "group-class g", "node a", "node b", "attributes-class gold"]
-            .map(str::to_owned)
+            .map(Object::from)
             .into(),
-        driver: Default::default(),
-        alone: false,
-        slow: false,
-        unused: false,
-        quiet: 4000,
+        quiet: Some(4000),
         steps,
+        ..Scenario::default()
     }
 }
 
@@ -93,7 +88,8 @@ fn steps(seed: u64) -> Vec<Step> {
     let source_of = |step: &Step| step.with["spec"]["source"]["persistentVolumeClaimName"].clone();
     let is_early = |at: usize, claim: &Value| {
         let title = format!("claim {}", claim.as_str().unwrap_or_default());
-        let created = steps.iter().position(|step| step.create.as_ref() == Some(&title));
+        let created =
+            steps.iter().position(|step| step.create.as_ref().and_then(Object::short) == Some(&title));
         created.is_some_and(|created| at < created)
     };
     let is_open = |(at, step): (usize, &Step)| {
@@ -124,7 +120,7 @@ fn step(numbers: &mut Numbers) -> Step {
 }
 
 fn object(create: impl Into<String>, with: Value) -> Step {
-    Step { create: Some(create.into()), with, ..Step::default() }
+    Step { create: Some(create.into().into()), with, ..Step::default() }
 }
 
 fn patch(object: impl Into<String>, with: Value) -> Step {

@@ -18,6 +18,7 @@ use claimcheck_csi::{
     },
 };
 use claimcheck_informer::Backoff;
+use claimcheck_scenario::{KINDS, Record, Scope};
 use claimcheck_stock::{Programs as Processes, WITHOUT_FAIRNESS, WITHOUT_SERVICE_ACCOUNTS};
 use kube::{
     Api, Client, Config,
@@ -30,7 +31,6 @@ use serde_json::{Value, json};
 use crate::{
     driver::{Driver, Variant},
     objects::{CAPACITY_DRIVER, LOCAL_NODE},
-    record::Record,
     stock,
 };
 
@@ -156,8 +156,10 @@ impl Side {
         let client = Client::try_from(config).unwrap();
         ready(&client).await;
         install_crds(&client).await;
-        let record = Record::new();
-        record.watch(&client);
+        let record = Record::new(Scope::All);
+        for kind in KINDS.iter().filter(|kind| kind.compared) {
+            tokio::spawn(record.watch(&client, kind, None));
+        }
         create_capacity_driver(&client).await;
         let driver = Driver::new(record.clone());
         let socket = |name: &str, variant| serve(&driver.as_variant(variant), &folder.join(name));
@@ -288,7 +290,7 @@ async fn install_crds(client: &Client) {
                 let crd = api.get(&full).await.unwrap();
                 let condition = json!({ "type": "Established", "status": "True" });
                 let conditions = crd.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                if conditions.iter().any(|one| crate::run::matches(one, &condition)) {
+                if conditions.iter().any(|one| claimcheck_scenario::matches(one, &condition)) {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -34,10 +34,12 @@ mod volume_mode;
 mod volume_modify;
 mod volumes;
 
+use std::borrow::Cow;
+
 use claimcheck_model::CsiMethod;
 
 use crate::{
-    case::{Case, Pattern, Run},
+    case::{Case, Pattern, Run, Test},
     need::Need,
 };
 
@@ -102,7 +104,8 @@ const fn row(
     needs: &'static [Need],
     run: Run,
 ) -> Case {
-    Case { suite, name, upstream, pattern, needs, run }
+    let (name, needs) = (Cow::Borrowed(name), Cow::Borrowed(needs));
+    Case { suite, name, upstream, pattern, needs, test: Test::Function(run) }
 }
 
 /// Converts an async function of a fixture into the function type of a row.

@@ -243,6 +243,7 @@ impl Place for EmbeddedPlace {
         let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
         let cluster_capabilities = ClusterCapabilities {
             retracts: builtin_controllers,
+            workloads: !builtin_controllers,
             upstream_sidecars: driver.vendor.sidecars.replace_controllers(),
             ..ClusterCapabilities::EMBEDDED
         };

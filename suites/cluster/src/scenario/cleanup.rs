@@ -1,0 +1,157 @@
+//! What a scenario leaves to be deleted that the clean-up of a case does not know: workloads, a second namespace, and
+//! retained volumes.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use claimcheck_scenario::{Kind, Record};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+/// How often is looked whether objects are gone.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The objects of a scenario.
+pub(crate) struct Cleanup {
+    client: Client,
+    record: Record,
+    namespace: String,
+    /// Kind, namespace and name of what it has created.
+    created: Mutex<Vec<(&'static Kind, String, String)>>,
+    limit: Duration,
+}
+
+impl Cleanup {
+    /// Of a scenario in this namespace; its objects must be gone after `limit`.
+    pub(super) fn new(client: Client, record: Record, namespace: &str, limit: Duration) -> Self {
+        Self { client, record, namespace: namespace.to_owned(), created: Mutex::default(), limit }
+    }
+
+    /// An object was created.
+    pub(super) fn created(&self, kind: &'static Kind, namespace: &str, name: &str) {
+        let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        created.push((kind, namespace.to_owned(), name.to_owned()));
+    }
+
+    fn all(&self) -> Vec<(&'static Kind, String, String)> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
+        match kind.namespaced {
+            true => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
+            false => Api::all_with(self.client.clone(), &kind.resource()),
+        }
+    }
+
+    /// Before the objects of the scenario's namespace are deleted: workloads, whose controllers would start pods again,
+    /// and the objects of its second namespace; volumes that would be retained are no longer.
+    ///
+    /// # Errors
+    /// An object cannot be deleted, or is not gone in time.
+    pub(crate) async fn before(&self) -> Result<()> {
+        let created = self.all();
+        for (kind, namespace, name) in created.iter().filter(|(kind, ..)| kind.is_workload()) {
+            self.delete(kind, namespace, name, &DeleteParams::foreground()).await?;
+        }
+        for (kind, namespace, name) in created.iter().filter(|(kind, ..)| kind.is_workload()) {
+            self.gone(kind, namespace, name).await?;
+        }
+        self.release_volumes().await?;
+        let Some(other) = created.iter().map(|(_, namespace, _)| namespace).find(|of| self.is_other(of))
+        else {
+            return Ok(());
+        };
+        for short in ["pod", "snapshot", "group", "claim"] {
+            let Some(kind) = Kind::named(short) else { continue };
+            if short == "pod" || short == "claim" || created.iter().any(|(of, ..)| of.short == short) {
+                self.clear(kind, other).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After that: the second namespace, and objects without a namespace.
+    ///
+    /// # Errors
+    /// An object cannot be deleted.
+    pub(crate) async fn after(&self) -> Result<()> {
+        for (kind, namespace, name) in self.all().iter().filter(|(kind, ..)| !kind.namespaced) {
+            self.delete(kind, namespace, name, &DeleteParams::default()).await?;
+        }
+        let all = self.all();
+        let other = all.iter().map(|(_, namespace, _)| namespace).find(|of| self.is_other(of));
+        let Some(other) = other else { return Ok(()) };
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        crate::fixture::delete(&namespaces, other, &DeleteParams::default()).await
+    }
+
+    fn is_other(&self, namespace: &str) -> bool {
+        !namespace.is_empty() && namespace != self.namespace
+    }
+
+    /// Provisioned volumes with policy Retain would be left in the storage system.
+    async fn release_volumes(&self) -> Result<()> {
+        let retained: Vec<String> = self.record.read(|store| {
+            let volumes = store.latest.iter().filter(|(key, _)| key.0 == "PersistentVolume");
+            let is_retained = |volume: &Value| {
+                volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+                    && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
+            };
+            volumes.filter(|(_, volume)| is_retained(volume)).map(|(key, _)| key.2.clone()).collect()
+        });
+        let Some(kind) = Kind::named("volume") else { return Ok(()) };
+        let patch = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
+        for name in &retained {
+            match self.api(kind, "").patch(name, &PatchParams::default(), &patch).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(error).with_context(|| format!("volume {name} cannot be changed")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, kind: &Kind, namespace: &str, name: &str, params: &DeleteParams) -> Result<()> {
+        crate::fixture::delete(&self.api(kind, namespace), name, params).await
+    }
+
+    /// Deletes all objects of a kind in a namespace, and waits until they are gone.
+    async fn clear(&self, kind: &Kind, namespace: &str) -> Result<()> {
+        let api = self.api(kind, namespace);
+        let params = match kind.short {
+            "pod" => DeleteParams::default().grace_period(1),
+            _ => DeleteParams::default(),
+        };
+        let listed = api.list(&ListParams::default()).await?;
+        for object in &listed.items {
+            crate::fixture::delete(&api, object.metadata.name.as_deref().unwrap_or_default(), &params)
+                .await?;
+        }
+        let end = Instant::now() + self.limit;
+        while !api.list(&ListParams::default()).await?.items.is_empty() {
+            if Instant::now() > end {
+                bail!("objects of kind {} in namespace {namespace} are not gone in time", kind.kind);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    async fn gone(&self, kind: &Kind, namespace: &str, name: &str) -> Result<()> {
+        let (api, end) = (self.api(kind, namespace), Instant::now() + self.limit);
+        while api.get_opt(name).await?.is_some() {
+            if Instant::now() > end {
+                bail!("{} {namespace}/{name} is not gone in time", kind.kind);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Scripts in the containers of pods.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::AttachParams};
+use tokio::io::AsyncReadExt;
+
+/// How a script has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// It exited with 0.
+    pub succeeded: bool,
+    /// What it printed to standard output, without white space at both ends.
+    pub output: String,
+    /// What it printed to standard error.
+    pub errors: String,
+}
+
+/// Runs a script with `sh -c` in a container of a pod, the first if none is named.
+///
+/// # Errors
+/// The API server or the node refuses it, or the connection ends before the script does.
+pub(super) async fn run(api: &Api<Pod>, pod: &str, container: Option<&str>, script: &str) -> Result<Ended> {
+    let mut params = AttachParams::default().stdout(true).stderr(true);
+    if let Some(container) = container {
+        params = params.container(container);
+    }
+    let begun = api.exec(pod, ["sh", "-c", script], &params).await;
+    let mut process = begun.with_context(|| format!("no script can be run in pod {pod}"))?;
+    let status = process.take_status();
+    let (mut output, mut errors) = (String::new(), String::new());
+    let (stdout, stderr) = (process.stdout(), process.stderr());
+    let read = async |stream: Option<_>, text: &mut String| match stream {
+        Some(mut stream) => read_all(&mut stream, text).await,
+        None => Ok(()),
+    };
+    tokio::try_join!(read(stdout, &mut output), async {
+        match stderr {
+            Some(mut stream) => read_all(&mut stream, &mut errors).await,
+            None => Ok(()),
+        }
+    })?;
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    let status =
+        status.with_context(|| format!("the connection to pod {pod} ended before its script did"))?;
+    let succeeded = status.status.as_deref() == Some("Success");
+    Ok(Ended { succeeded, output: output.trim().to_owned(), errors: errors.trim().to_owned() })
+}
+
+async fn read_all(stream: &mut (impl AsyncReadExt + Unpin), text: &mut String) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+    *text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Scenarios of files as cases: the same namespace, clean-up, leak check and reports as cases in Rust.
+//!
+//! ```text
+//! claimcheck_scenario::Read ──> needs.rs ──> Case ──> play.rs ──> Actor (objects), exec.rs (scripts in pods),
+//!                                                       │         answers.rs (calls to the driver)
+//!                                                       └──> expect.rs: what must hold at its end
+//! ```
+
+mod answers;
+mod cleanup;
+mod exec;
+mod expect;
+mod needs;
+mod play;
+mod usual;
+
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+
+use claimcheck_scenario::{FileSystem, Read, Scenario, World};
+
+use crate::case::{Case, FsType, Pattern, Provisioning, Test};
+
+pub(crate) use cleanup::Cleanup;
+pub(crate) use play::play;
+
+/// The suite of scenarios.
+const SUITE: &str = "scenario";
+
+/// A scenario of a file, with the values of `--set`.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Values by name.
+    pub values: BTreeMap<String, String>,
+    /// Its file, for messages.
+    pub file: String,
+}
+
+/// The scenarios as cases.
+pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>) -> Vec<Case> {
+    let of_cluster = scenarios.into_iter().filter(|read| read.scenario.world == World::Cluster);
+    let case = |Read { scenario, path, .. }: Read| Case {
+        suite: SUITE,
+        name: Cow::Owned(scenario.name.clone()),
+        upstream: "",
+        pattern: pattern(&scenario),
+        needs: Cow::Owned(needs::of(&scenario)),
+        test: Test::Scenario(Arc::new(Played {
+            file: path.display().to_string(),
+            values: values.clone(),
+            scenario,
+        })),
+    };
+    of_cluster.map(case).collect()
+}
+
+fn pattern(scenario: &Scenario) -> Pattern {
+    let fs = match (scenario.requires.file_system, scenario.requires.block) {
+        (Some(FileSystem::Ext3), _) => FsType::Ext3,
+        (Some(FileSystem::Ext4), _) => FsType::Ext4,
+        (Some(FileSystem::Xfs), _) => FsType::Xfs,
+        (None, true) => FsType::Block,
+        (None, false) => FsType::Default,
+    };
+    let provisioning = match needs::has_claims(scenario) {
+        true => Provisioning::Dynamic,
+        false => Provisioning::PodLocal,
+    };
+    Pattern { provisioning, fs, ..Pattern::IMMEDIATE }
+}

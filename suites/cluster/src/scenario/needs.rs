@@ -1,0 +1,64 @@
+//! What a scenario requires: what its file says, and what follows from its steps.
+
+use claimcheck_model::Capability;
+use claimcheck_scenario::{Given, Kind, Object, Scenario, split};
+
+use crate::{kubernetes::Feature, need::Need};
+
+/// All requirements, each once.
+pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
+    let requires = &scenario.requires;
+    let mut needs = Vec::new();
+    if requires.nodes > 1 {
+        needs.push(Need::Nodes(requires.nodes));
+    }
+    let kinds: Vec<&Kind> = objects(scenario).filter_map(kind_of).collect();
+    let has = |short: &str| kinds.iter().any(|kind| kind.short == short);
+    let steps = || scenario.steps.iter();
+    let disrupts = |what: &str| steps().any(|step| step.disrupt.as_deref() == Some(what));
+    let answers = !scenario.driver.is_empty() || steps().any(|step| step.driver.is_some());
+    let names_calls = |text: &Option<String>| text.as_deref().is_some_and(|text| text.starts_with("call "));
+    let counts = steps().any(|step| names_calls(&step.until) || names_calls(&step.never))
+        || !scenario.expect.calls.is_empty()
+        || !scenario.expect.order.is_empty();
+    let follows = [
+        (steps().any(|step| step.disrupt.is_some()), Need::Disrupt),
+        (disrupts("agent"), Need::Agents),
+        (answers || counts || steps().any(|step| step.hold.is_some()), Need::Tap),
+        (has("attributes-class"), Need::Feature(Feature::AttributesClasses)),
+        (has("snapshot"), Need::Capability(Capability::SnapshotDataSource)),
+        (has("group"), Need::Capability(Capability::GroupSnapshot)),
+        (kinds.iter().any(|kind| kind.is_workload()), Need::Workloads),
+        (scenario.alone || steps().any(|step| step.fault.is_some()), Need::Alone),
+        (requires.root, Need::Root),
+        (requires.attach, Need::Attach),
+        (requires.stage, Need::Stage),
+    ];
+    needs.extend(follows.into_iter().filter_map(|(holds, need)| holds.then_some(need)));
+    needs.extend(requires.capabilities.iter().copied().map(Need::Capability));
+    let mut once: Vec<Need> = Vec::new();
+    for need in needs {
+        if !once.contains(&need) {
+            once.push(need);
+        }
+    }
+    once
+}
+
+/// Whether it has claims, for which a driver provisions volumes.
+pub(super) fn has_claims(scenario: &Scenario) -> bool {
+    objects(scenario).filter_map(kind_of).any(|kind| kind.short == "claim" || kind.short == "stateful-set")
+}
+
+fn objects(scenario: &Scenario) -> impl Iterator<Item = &Object> {
+    let created = scenario.steps.iter().flat_map(|step| step.create.iter().chain(&step.apply));
+    scenario.given.iter().chain(created)
+}
+
+fn kind_of(object: &Object) -> Option<&'static Kind> {
+    match object.form().ok()? {
+        Given::Short(name, _) => Some(split(name).ok()?.0),
+        Given::Manifest(manifest) => Kind::of_manifest(manifest),
+        Given::File(_) => None,
+    }
+}

@@ -1,0 +1,315 @@
+//! What is wrong in a scenario, as far as that is known without a cluster.
+
+use claimcheck_model::{CsiMethod, UnknownMethod};
+
+use crate::{
+    file::{Answer, Given, Object, Scenario, Script, Step, World},
+    kind::Kind,
+    reference::split,
+};
+
+/// Something wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slip {
+    /// The line of the step; 0 if it is in none.
+    pub line: u64,
+    /// What, and what to write instead.
+    pub what: String,
+}
+
+/// The first thing that is wrong.
+pub fn scenario(scenario: &Scenario) -> Option<Slip> {
+    let at = |line| move |what: String| Slip { line, what };
+    let name = &scenario.name;
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(fits) || name.starts_with('-') || name.ends_with('-') {
+        let what = format!(
+            "name {name:?}: use lower case letters, digits and hyphens, since it is part of a namespace"
+        );
+        return Some(Slip { line: 0, what });
+    }
+    if scenario.steps.is_empty() {
+        return Some(Slip { line: 0, what: "steps is empty: a scenario does something".to_owned() });
+    }
+    if let Some(what) = script(&scenario.driver, scenario.world) {
+        return Some(Slip { line: 0, what });
+    }
+    let expected = scenario.expect.events.iter().chain(&scenario.expect.no_events);
+    if let Some(what) = expected.filter_map(|seen| split(&seen.of).err()).next() {
+        return Some(Slip { line: 0, what: format!("expect: {what}") });
+    }
+    scenario.steps.iter().find_map(|of| step(of, scenario.world).map(at(of.line)))
+}
+
+/// What is wrong with an object.
+///
+/// # Errors
+/// It is none, or its kind is not known.
+pub fn object(object: &Object) -> Result<(), String> {
+    match object.form()? {
+        Given::File(_) => Ok(()),
+        Given::Short(name, _) => match split(name)? {
+            (_, "") => Err(format!("{name}: write a name after the kind")),
+            _ => Ok(()),
+        },
+        Given::Manifest(manifest) => {
+            let kind = Kind::of_manifest(manifest).ok_or_else(|| {
+                let text = |field: &str| manifest[field].as_str().unwrap_or_default().to_owned();
+                let known: Vec<_> = crate::kind::KINDS.iter().map(|kind| kind.kind).collect();
+                format!(
+                    "a {} of {} is not known: known are {}",
+                    text("kind"),
+                    text("apiVersion"),
+                    known.join(", ")
+                )
+            })?;
+            match manifest["metadata"]["name"].as_str() {
+                Some(_) => Ok(()),
+                None => Err(format!("the {} has no metadata.name", kind.kind)),
+            }
+        }
+    }
+}
+
+fn step(step: &Step, world: World) -> Option<String> {
+    let actions = [
+        ("create", step.create.is_some()),
+        ("apply", step.apply.is_some()),
+        ("patch", step.patch.is_some()),
+        ("delete", step.delete.is_some()),
+        ("never", step.never.is_some()),
+        ("exec", step.exec.is_some()),
+        ("write", step.write.is_some()),
+        ("read", step.read.is_some()),
+        ("fault", step.fault.is_some()),
+        ("hold", step.hold.is_some()),
+        ("release", step.release.is_some()),
+        ("disrupt", step.disrupt.is_some()),
+    ];
+    let set: Vec<&str> = actions.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+    let also: Vec<&str> = [
+        ("until", step.until.is_some()),
+        ("driver", step.driver.is_some()),
+        ("settle", step.settle.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_set)| is_set.then_some(name))
+    .collect();
+    match set.as_slice() {
+        [] if also.is_empty() => {
+            return Some("the step does nothing: write create, until or another action".to_owned());
+        }
+        [] | [_] => {}
+        [one, other, ..] => return Some(format!("a step has one action: {one} and {other} are two steps")),
+    }
+    let has = |names: &[&str]| names.iter().any(|name| set.contains(name) || also.contains(name));
+    // Each field, whether it is set, and the actions that it belongs to.
+    let fields: [(&str, bool, &[&str]); 22] = [
+        ("with", !step.with.is_null(), &["create", "apply", "patch"]),
+        ("uses", !step.uses.is_empty(), &["create", "apply"]),
+        ("status", step.status, &["patch"]),
+        ("grace", step.grace.is_some(), &["delete"]),
+        ("has", step.has.is_some(), &["until", "never"]),
+        ("gone", step.gone, &["until"]),
+        ("reason", step.reason.is_some(), &["until", "never"]),
+        ("message", step.message.is_some(), &["until", "never"]),
+        ("count", step.count.is_some(), &["until"]),
+        ("within", step.within.is_some(), &["until", "exec"]),
+        ("run", step.run.is_some(), &["exec"]),
+        ("output", step.output.is_some(), &["exec"]),
+        ("fails", step.fails, &["exec"]),
+        ("container", step.container.is_some(), &["exec", "write", "read"]),
+        ("path", step.path.is_some(), &["write", "read"]),
+        ("like", step.like.is_some(), &["read"]),
+        ("size", step.size.is_some(), &["write"]),
+        ("of", step.of.is_some(), &["hold"]),
+        ("node", step.node.is_some(), &["hold", "disrupt"]),
+        ("how", step.how.is_some(), &["disrupt"]),
+        ("rejected", step.rejected, &["create", "apply", "patch", "delete"]),
+        ("error", step.error.is_some(), &["create", "apply", "patch", "delete"]),
+    ];
+    let stray = fields.iter().find(|(_, is_set, of)| *is_set && !has(of));
+    if let Some((field, _, of)) = stray {
+        return Some(format!("{field} belongs to {}, which the step does not have", of.join(", ")));
+    }
+    let missing = [
+        ("exec", "run", step.run.is_some()),
+        ("write", "path", step.path.is_some()),
+        ("read", "path", step.path.is_some()),
+        ("disrupt", "how", step.how.is_some()),
+        ("patch", "with", !step.with.is_null()),
+    ];
+    if let Some((action, field, _)) = missing.iter().find(|(action, _, is_set)| has(&[action]) && !is_set) {
+        return Some(format!("{action} needs {field}"));
+    }
+    let objects = step.create.iter().chain(&step.apply);
+    if let Some(what) = objects.filter_map(|of| object(of).err()).next() {
+        return Some(what);
+    }
+    let pods = [&step.exec, &step.write, &step.read];
+    if let Some(other) = pods.into_iter().flatten().find(|name| !name.starts_with("pod ")) {
+        return Some(format!("{other} is no pod: write `pod` and its name"));
+    }
+    let named = [&step.patch, &step.delete].into_iter().flatten();
+    if let Some(what) = named.filter_map(|name| split(name).err()).next() {
+        return Some(what);
+    }
+    let waits = [&step.until, &step.never].into_iter().flatten();
+    if let Some(what) = waits.filter_map(|what| wait(what, step)).next() {
+        return Some(what);
+    }
+    let methods = [&step.hold, &step.release].into_iter().flatten();
+    if let Some(what) = methods.filter_map(|name| method(name).err()).next() {
+        return Some(what);
+    }
+    if let Some(other) = step.disrupt.as_ref().filter(|of| !VICTIMS.contains(&of.as_str())) {
+        return Some(format!("{other} cannot be disrupted: known are {}", VICTIMS.join(", ")));
+    }
+    if let Some(what) = step.driver.as_ref().and_then(|answers| script(answers, world)) {
+        return Some(what);
+    }
+    in_world(step, &set, world)
+}
+
+/// What can be disrupted.
+const VICTIMS: [&str; 3] = ["controllers", "agent", "driver"];
+
+/// What is waited for: an object, an event, a call or a phase.
+fn wait(what: &str, step: &Step) -> Option<String> {
+    let (subject, object) = match what.split_once(' ') {
+        Some(("event", object)) => ("event", Some(object)),
+        Some((subject @ ("call" | "phase"), rest)) => {
+            let (name, object) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
+            let known = match subject {
+                "call" => method(name).map(drop),
+                _ => phase(name).map(drop),
+            };
+            if let Err(what) = known {
+                return Some(what);
+            }
+            if let Some(other) = object.filter(|object| !object.starts_with("claim ")) {
+                return Some(format!(
+                    "{other}: calls and phases are those of a claim: write `of claim` and its name"
+                ));
+            }
+            (subject, object)
+        }
+        _ => ("object", Some(what)),
+    };
+    if let Some(what) =
+        object.filter(|_| !what.starts_with("capacity ")).and_then(|object| split(object).err())
+    {
+        return Some(what);
+    }
+    let stray = match subject {
+        "event" => [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())],
+        "call" => [("has", step.has.is_some()), ("gone", step.gone), ("reason", step.reason.is_some())],
+        "phase" => [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())],
+        _ => [
+            ("reason", step.reason.is_some()),
+            ("message", step.message.is_some()),
+            ("count", step.count.is_some()),
+        ],
+    };
+    let stray = stray.iter().find(|(_, is_set)| *is_set);
+    stray.map(|(field, _)| format!("{field} does not belong to {what}: an object has `has` or `gone`, an event `reason` and `message`, a call `count`"))
+}
+
+fn method(name: &str) -> Result<CsiMethod, String> {
+    name.parse().map_err(|error: UnknownMethod| error.to_string())
+}
+
+/// The phase of a name.
+///
+/// # Errors
+/// There is none.
+pub fn phase(name: &str) -> Result<claimcheck_model::Phase, String> {
+    let all = || claimcheck_model::Phase::ALL.iter().copied();
+    all().find(|phase| phase.name() == name).ok_or_else(|| {
+        let known: Vec<_> = all().map(claimcheck_model::Phase::name).collect();
+        format!("there is no phase {name}: known are {}", known.join(", "))
+    })
+}
+
+fn script(script: &Script, world: World) -> Option<String> {
+    script.iter().find_map(|(name, answers)| {
+        method(name).err().or_else(|| answers.iter().find_map(|of| answer(name, of, world)))
+    })
+}
+
+fn answer(method: &str, answer: &Answer, world: World) -> Option<String> {
+    let ways = [answer.fail.is_some(), answer.hang, answer.late.is_some(), answer.lost];
+    let ways = ways.into_iter().filter(|is_set| *is_set).count();
+    let of_cluster = answer.of.is_some() || answer.node.is_some() || answer.lost;
+    match world {
+        World::Cluster if !answer.with.is_null() => {
+            Some(format!("{method}: `with` needs `world: controllers`, where the driver is a script"))
+        }
+        World::Cluster if ways != 1 => Some(format!("{method}: write one of fail, hang, late and lost")),
+        World::Controllers if of_cluster => {
+            Some(format!("{method}: of, node and lost need `world: cluster`"))
+        }
+        World::Cluster | World::Controllers => {
+            let fail = answer.fail.as_ref()?;
+            let name = fail.split(' ').next().unwrap_or_default();
+            (!code_is_known(name)).then(|| {
+                format!(
+                    "{method}: {name} is no gRPC code: write its name and a message, as `INTERNAL no slot`"
+                )
+            })
+        }
+    }
+}
+
+/// The gRPC codes of errors.
+const CODES: [&str; 16] = [
+    "CANCELED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// The name of a gRPC code without its spelling: `NOT_FOUND` and `NotFound` are one.
+pub fn code_key(name: &str) -> String {
+    name.replace('_', "").replace("LL", "L").replace("ll", "l").to_lowercase()
+}
+
+fn code_is_known(name: &str) -> bool {
+    CODES.iter().any(|code| code_key(code) == code_key(name))
+}
+
+/// What a step may not do in its world.
+fn in_world(step: &Step, actions: &[&str], world: World) -> Option<String> {
+    const OF_CLUSTERS: [&str; 8] = ["apply", "exec", "write", "read", "fault", "hold", "release", "disrupt"];
+    match world {
+        World::Controllers => {
+            let stray = actions.iter().find(|action| OF_CLUSTERS.contains(*action));
+            stray.map(|action| format!("{action} needs `world: cluster`, where pods run"))
+        }
+        World::Cluster => {
+            let alone = "in `world: cluster` nodes and the scheduler do that themselves";
+            let object = step.create.iter().chain(&step.apply).find_map(Object::short).unwrap_or_default();
+            let of_node = |name: &str| name.starts_with("node ") || name.starts_with("csi-node ");
+            if of_node(object) || step.delete.as_deref().is_some_and(|name| name.starts_with("csi-node ")) {
+                return Some(format!("{object} is not a scenario's to write: {alone}"));
+            }
+            if step.status {
+                return Some(format!("status is not a scenario's to write: {alone}"));
+            }
+            let pins = !step.with["spec"]["nodeName"].is_null();
+            pins.then(|| format!("spec.nodeName is not a scenario's to write: {alone}; use nodeSelector"))
+        }
+    }
+}

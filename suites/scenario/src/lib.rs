@@ -1,0 +1,41 @@
+//! Scenario files: what users do with volumes, and what must come of it.
+//!
+//! ```text
+//! file.rs     the form: Scenario, Step, Expect ──> read.rs, check.rs: strict, with lines
+//! actor.rs    creates, patches and deletes objects, and waits ──> matching.rs
+//! reference.rs  `$uid(claim data)`, `$volume(data)`    name.rs, kind.rs: what objects are called
+//! record.rs   each version of each object ──> normalise.rs: equal on two sides if they do the same
+//! ```
+//!
+//! Two front ends play them: the catalogue of cases in a cluster (`suites/cluster/src/scenario/`), where scheduler and
+//! nodes act, and the differential test of the storage controllers, where the scenario acts for them.
+
+mod actor;
+mod check;
+mod file;
+mod kind;
+mod matching;
+mod name;
+mod normalise;
+mod read;
+mod record;
+mod reference;
+
+pub use actor::{ActError, Actor, EventOf, Usual};
+pub use check::{code_key, phase};
+pub use file::{
+    API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,
+    Step, World,
+};
+pub use kind::{CAPACITY, KINDS, Kind};
+pub use matching::matches;
+pub use name::{Names, scenario_of};
+pub use normalise::{Normal, normal};
+pub use read::{Read, ScenarioError, parse, read_all};
+pub use record::{Call, Record, Scope, Store, Version};
+pub use reference::{Key, References, split};
+
+/// The JSON Schema of scenario files.
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(Scenario)
+}

@@ -1,0 +1,99 @@
+//! Whether an object has what a step expects, and what differs if it has not.
+
+use serde_json::Value;
+
+/// Whether an object has all these fields; each item of a list must have a counterpart. `null` stands for a field that
+/// is absent.
+pub fn matches(object: &Value, has: &Value) -> bool {
+    match has {
+        Value::Null => object.is_null(),
+        Value::Object(fields) if fields.is_empty() => object.is_object(),
+        Value::Object(fields) => {
+            fields.iter().all(|(key, value)| matches(object.get(key).unwrap_or(&Value::Null), value))
+        }
+        Value::Array(items) => {
+            let of = object.as_array().map(Vec::as_slice).unwrap_or_default();
+            if items.is_empty() {
+                of.is_empty()
+            } else {
+                items.iter().all(|item| of.iter().any(|one| matches(one, item)))
+            }
+        }
+        plain => object == plain,
+    }
+}
+
+/// The fields of `has` that an object does not have, each with what is expected and what was seen.
+pub fn mismatches(object: &Value, has: &Value) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    collect(object, has, "", &mut found);
+    found
+}
+
+/// A field that is not as expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Its path, with dots.
+    pub path: String,
+    /// As JSON, or `nothing`.
+    pub expected: String,
+    /// As JSON, or `nothing`.
+    pub seen: String,
+}
+
+fn collect(object: &Value, has: &Value, path: &str, found: &mut Vec<Mismatch>) {
+    match has {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (key, value) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(object.get(key).unwrap_or(&Value::Null), value, &path, found);
+            }
+        }
+        _ if matches(object, has) => {}
+        _ => found.push(Mismatch { path: path.to_owned(), expected: words(has), seen: words(object) }),
+    }
+}
+
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_have_what_is_named_and_null_is_absent() {
+        let object = json!({ "a": [{ "t": "x", "s": 1 }, { "t": "y" }], "b": "c" });
+        for (has, expected) in [
+            (json!({ "a": [{ "t": "y" }] }), true),
+            (json!({ "a": [{ "t": "x", "s": 2 }] }), false),
+            (json!({ "a": [] }), false),
+            (json!({ "b": "c", "d": null }), true),
+            (json!({ "b": null }), false),
+        ] {
+            assert_eq!(matches(&object, &has), expected, "{has}");
+        }
+    }
+
+    #[test]
+    fn a_mismatch_is_named_by_its_path() {
+        let object = json!({ "status": { "phase": "Pending" } });
+        let found =
+            mismatches(&object, &json!({ "status": { "phase": "Bound", "capacity": {} }, "spec": null }));
+        let of = |path: &str, expected: &str, seen: &str| Mismatch {
+            path: path.to_owned(),
+            expected: expected.to_owned(),
+            seen: seen.to_owned(),
+        };
+        assert_eq!(
+            found,
+            [of("status.capacity", "{}", "nothing"), of("status.phase", "\"Bound\"", "\"Pending\"")]
+        );
+    }
+}

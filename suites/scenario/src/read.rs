@@ -1,0 +1,232 @@
+//! Reading scenario files: strictly, with the line of each error and a suggestion.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use claimcheck_model::nearest;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
+use serde_saphyr::{Error as Yaml, Spanned};
+
+use crate::{
+    check,
+    file::{API_VERSION, Given, KIND, Object, Scenario, Step},
+};
+
+/// Why a scenario file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file, or one that it names, cannot be read.
+    #[error("cannot read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not a scenario.
+    #[error("{}:{line}: {what}", .path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// The error, and what to write instead.
+        what: String,
+    },
+    /// A folder without scenarios.
+    #[error("{}: there is no scenario: a file ends with .yaml or .yml", .0.display())]
+    Empty(PathBuf),
+    /// Two scenarios have one name.
+    #[error("{}:{line}: a scenario {name} is also in {}: names are unique", .path.display(), .other.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: u64,
+        /// The name.
+        name: String,
+        /// The other file.
+        other: PathBuf,
+    },
+}
+
+/// A scenario with its place.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Its file.
+    pub path: PathBuf,
+    /// The line at which it begins.
+    pub line: u64,
+}
+
+/// The lines of a document.
+#[derive(Deserialize)]
+struct Lines {
+    #[serde(default)]
+    name: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    given: Vec<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    steps: Vec<Spanned<IgnoredAny>>,
+}
+
+/// Reads the scenarios of files, and of all files in folders.
+///
+/// # Errors
+/// A file cannot be read, or is not a scenario.
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
+    let mut all: Vec<Read> = Vec::new();
+    for path in paths {
+        for file in files(path)? {
+            let text = fs::read_to_string(&file)
+                .map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
+            for read in parse(&file, &text)? {
+                if let Some(other) = all.iter().find(|other| other.scenario.name == read.scenario.name) {
+                    return Err(ScenarioError::Twice {
+                        path: read.path,
+                        line: read.line,
+                        name: read.scenario.name,
+                        other: other.path.clone(),
+                    });
+                }
+                all.push(read);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let unreadable = |source| ScenarioError::Read { path: path.to_owned(), source };
+    let entries =
+        fs::read_dir(path).map_err(unreadable)?.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    let is_yaml = |file: &PathBuf| file.extension().is_some_and(|of| of == "yaml" || of == "yml");
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
+    files.sort();
+    match files.is_empty() {
+        true => Err(ScenarioError::Empty(path.to_owned())),
+        false => Ok(files),
+    }
+}
+
+/// The scenarios of a text; files that it names are relative to `path`.
+///
+/// # Errors
+/// It is not a scenario file.
+pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
+    let form = |line, what: String| ScenarioError::Form { path: path.to_owned(), line, what };
+    // Steps that scenarios share are aliases, which are no attack here.
+    let options = || serde_saphyr::options! { budget: None };
+    let documents: Vec<Scenario> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
+    let lines: Vec<Lines> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
+    if documents.is_empty() {
+        return Err(form(1, "the file has no scenario".to_owned()));
+    }
+    let mut all = Vec::new();
+    for (mut scenario, lines) in documents.into_iter().zip(lines) {
+        let line_of = |of: &Spanned<IgnoredAny>| of.referenced.line();
+        let line = lines.name.as_ref().map_or(1, line_of);
+        if scenario.api_version != API_VERSION || scenario.kind != KIND {
+            let what = format!("a scenario begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
+            return Err(form(line, what));
+        }
+        for (step, of) in scenario.steps.iter_mut().zip(&lines.steps) {
+            step.line = line_of(of);
+        }
+        let given = scenario.given.iter().zip(lines.given.iter().map(line_of));
+        let slip = given
+            .filter_map(|(object, line)| Some((line, check::object(object).err()?)))
+            .next()
+            .or_else(|| check::scenario(&scenario).map(|slip| (slip.line.max(line), slip.what)));
+        if let Some((line, what)) = slip {
+            return Err(form(line, what));
+        }
+        expand(path, &mut scenario)?;
+        all.push(Read { scenario, path: path.to_owned(), line });
+    }
+    Ok(all)
+}
+
+/// Replaces files by the manifests in them.
+fn expand(path: &Path, scenario: &mut Scenario) -> Result<(), ScenarioError> {
+    let mut given = Vec::new();
+    for object in std::mem::take(&mut scenario.given) {
+        given.extend(manifests(path, &object)?.unwrap_or_else(|| vec![object]));
+    }
+    scenario.given = given;
+    let mut steps = Vec::new();
+    for step in std::mem::take(&mut scenario.steps) {
+        let (object, creates) = match (&step.create, &step.apply) {
+            (Some(object), _) => (object, true),
+            (_, Some(object)) => (object, false),
+            _ => {
+                steps.push(step);
+                continue;
+            }
+        };
+        let Some(manifests) = manifests(path, object)? else {
+            steps.push(step);
+            continue;
+        };
+        let last = manifests.len().saturating_sub(1);
+        for (number, manifest) in manifests.into_iter().enumerate() {
+            // What the step waits for follows the last.
+            let base =
+                if number == last { step.clone() } else { Step { line: step.line, ..Step::default() } };
+            steps.push(match creates {
+                true => Step { create: Some(manifest), ..base },
+                false => Step { apply: Some(manifest), ..base },
+            });
+        }
+    }
+    scenario.steps = steps;
+    Ok(())
+}
+
+/// The manifests of an object that is a file.
+fn manifests(path: &Path, object: &Object) -> Result<Option<Vec<Object>>, ScenarioError> {
+    let Ok(Given::File(name)) = object.form() else { return Ok(None) };
+    let file = path.parent().unwrap_or(Path::new("")).join(name);
+    let text =
+        fs::read_to_string(&file).map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
+    let all: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| yaml(&file, &error))?;
+    let all = all.into_iter().filter(|manifest| !manifest.is_null()).map(Object);
+    let all: Vec<Object> = all.collect();
+    for object in &all {
+        let what = check::object(object).err();
+        let is_manifest = matches!(object.form(), Ok(Given::Manifest(_)));
+        let what = what.or((!is_manifest).then(|| "it has no apiVersion and kind".to_owned()));
+        if let Some(what) = what {
+            return Err(ScenarioError::Form { path: file, line: 1, what });
+        }
+    }
+    Ok(Some(all))
+}
+
+/// The parser's error as a message for the author of the file.
+fn yaml(path: &Path, error: &Yaml) -> ScenarioError {
+    let error = error.without_snippet();
+    let line = error.location().map_or(1, |location| location.line());
+    let unknown = |what: &str, name: &str, known: &[&str]| match nearest(name, known.iter().copied()) {
+        Some(near) => format!("unknown {what} {name}: did you mean {near}?"),
+        None => format!("unknown {what} {name}: known are {}", known.join(", ")),
+    };
+    let what = match error {
+        Yaml::SerdeUnknownField { field, expected, .. } => unknown("field", field, expected),
+        Yaml::SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
+        Yaml::SerdeMissingField { field, .. } => format!("the field {field} is missing"),
+        other => other.to_string(),
+    };
+    ScenarioError::Form { path: path.to_owned(), line, what }
+}

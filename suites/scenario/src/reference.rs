@@ -1,0 +1,245 @@
+//! References in the texts of scenarios, to what is known only while it runs.
+//!
+//! | reference | stands for |
+//! |---|---|
+//! | `$s` | the namespace of the scenario |
+//! | `$uid(claim data)` | the uid of an object; `data#1` is the first of the name `data`, if it was created again |
+//! | `$volume(data)` | the name of the PersistentVolume that was provisioned for a claim |
+//! | `$content(snap)` | the name of the content that was created for a snapshot |
+//! | `$group-content(all)` | the same for a group of snapshots |
+//! | `$member(data of all)` | the hash in the name of the snapshot of a claim in a group |
+//! | `$in-use(data)` | the name of a volume in the status of nodes, with the handle `<scenario>.data` |
+//! | `$node(p)` | the node of a pod |
+//! | `$node-1`, `$node-2` .. | the nodes of the cluster |
+//! | `$driver`, `$class`, `$size`, `$image` | of the run; `$name` for each `--set name=value` |
+//!
+//! `$$` is a dollar. What is no reference stays as it is, for scripts.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write as _,
+};
+
+use claimcheck_model::unique_volume_name;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{kind::Kind, name::Names};
+
+/// The functions, with what the name of an object begins with that a controller made.
+const FUNCTIONS: [(&str, &str, Option<&str>); 7] = [
+    ("$uid(", "", None),
+    ("$volume(", "=pvc-", Some("claim")),
+    ("$content(", "=snapcontent-", Some("snapshot")),
+    ("$group-content(", "=groupsnapcontent-", Some("group")),
+    ("$member(", "snapshot-", None),
+    ("$in-use(", "", None),
+    ("$node(", "", None),
+];
+
+/// What references of a scenario stand for.
+#[derive(Debug)]
+pub struct References {
+    /// The names of its objects.
+    pub names: Names,
+    /// The driver of its volumes.
+    pub driver: String,
+    /// Texts by name, without the dollar.
+    pub variables: BTreeMap<String, String>,
+    /// The uids of each object that the scenario created, also again.
+    uids: HashMap<(&'static str, String), Vec<String>>,
+    /// The nodes of pods.
+    nodes: HashMap<String, String>,
+}
+
+impl References {
+    /// References of a scenario without objects.
+    pub fn new(names: Names, driver: impl Into<String>) -> Self {
+        let variables = [("s".to_owned(), names.scenario.clone())].into();
+        Self { names, driver: driver.into(), variables, uids: HashMap::new(), nodes: HashMap::new() }
+    }
+
+    /// An object was created.
+    pub fn created(&mut self, kind: &Kind, name: &str, uid: String) {
+        self.uids.entry((kind.short, name.to_owned())).or_default().push(uid);
+    }
+
+    /// A pod runs on a node.
+    pub fn scheduled(&mut self, pod: &str, node: String) {
+        self.nodes.insert(pod.to_owned(), node);
+    }
+
+    /// The uid of an object; `no-uid` if it was not created.
+    pub fn uid(&self, kind: &str, name: &str) -> String {
+        let (name, number) = match name.split_once('#') {
+            Some((name, number)) => {
+                (name, number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)))
+            }
+            None => (name, None),
+        };
+        let uids = Kind::named(kind).and_then(|kind| self.uids.get(&(kind.short, name.to_owned())));
+        let uids = uids.map(Vec::as_slice).unwrap_or_default();
+        number.map_or(uids.last(), |number| uids.get(number)).cloned().unwrap_or_else(|| "no-uid".to_owned())
+    }
+
+    /// The value with all references replaced.
+    pub fn filled(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => json!(self.fill(text)),
+            Value::Array(items) => items.iter().map(|item| self.filled(item)).collect(),
+            Value::Object(fields) => Value::Object(
+                fields.iter().map(|(key, value)| (self.fill(key), self.filled(value))).collect(),
+            ),
+            other => other.clone(),
+        }
+    }
+
+    /// The text with all references replaced.
+    pub fn fill(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (function, prefix, kind) in FUNCTIONS {
+            while let Some(begin) = text.find(function) {
+                let Some(length) = text[begin..].find(')') else { break };
+                let argument = text[begin + function.len()..begin + length].to_owned();
+                let value = match (function, kind) {
+                    ("$in-use(", _) => unique_volume_name(&self.driver, &self.names.cluster(&argument)),
+                    ("$member(", _) => self.member(&argument),
+                    ("$node(", _) => {
+                        self.nodes.get(&argument).cloned().unwrap_or_else(|| "no-node".to_owned())
+                    }
+                    (_, Some(kind)) => self.uid(kind, &argument),
+                    (_, None) => {
+                        let (kind, name) = argument.split_once(' ').unwrap_or((&argument, ""));
+                        self.uid(kind, name)
+                    }
+                };
+                // A name that is a text of its own needs no mark of a shared name.
+                let prefix = if begin == 0 { prefix.trim_start_matches('=') } else { prefix };
+                text.replace_range(begin..=begin + length, &format!("{prefix}{value}"));
+            }
+        }
+        self.with_variables(&text)
+    }
+
+    fn with_variables(&self, text: &str) -> String {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            filled.push_str(&rest[..at]);
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix('$') {
+                filled.push('$');
+                rest = after;
+                continue;
+            }
+            // The longest name that is no part of a longer word: `$s-other` is `$s`, `$sum` is not.
+            let ends = |name: &str| {
+                let after = rest.strip_prefix(name)?;
+                let next = after.chars().next();
+                next.is_none_or(|next| !next.is_ascii_alphanumeric() && next != '_').then_some(after)
+            };
+            let found = self.variables.iter().filter_map(|(name, value)| Some((name, value, ends(name)?)));
+            match found.max_by_key(|(name, ..)| name.len()) {
+                Some((_, value, after)) => {
+                    filled.push_str(value);
+                    rest = after;
+                }
+                None => filled.push('$'),
+            }
+        }
+        filled + rest
+    }
+
+    /// The hash in the names of the member of a group: of `<claim> of <group>`.
+    fn member(&self, argument: &str) -> String {
+        let (claim, group) = argument.split_once(" of ").unwrap_or((argument, ""));
+        hex(format!("{}{}.{claim}", self.uid("group", group), self.names.scenario))
+    }
+
+    /// The kind, namespace and name of an object that a step names.
+    ///
+    /// # Errors
+    /// There is no such kind.
+    pub fn key(&self, object: &str) -> Result<Key, String> {
+        let object = self.fill(object);
+        let (kind, name) = split(&object)?;
+        // `attachment data on a by other.csi`: the handle is `data` of the scenario, and its driver may be omitted.
+        if let (true, Some((handle, node))) = (kind.short == "attachment", name.split_once(" on ")) {
+            let (node, driver) = node.split_once(" by ").unwrap_or((node, &self.driver));
+            let (handle, node) = (self.names.cluster(handle), self.names.cluster(node));
+            return Ok((kind.kind, String::new(), format!("csi-{}", hex(format!("{handle}{driver}{node}")))));
+        }
+        if kind.namespaced {
+            let (namespace, name) = self.names.namespaced(name);
+            return Ok((kind.kind, namespace, name));
+        }
+        // Nodes of a cluster have names of their own.
+        let is_known = || self.variables.values().chain(self.nodes.values()).any(|known| known == name);
+        let name = match kind.short == "node" && is_known() {
+            true => name.to_owned(),
+            false => self.names.cluster(name),
+        };
+        Ok((kind.kind, String::new(), name))
+    }
+}
+
+/// Kind, namespace and name.
+pub type Key = (&'static str, String, String);
+
+/// The kind and name of an object in its short form.
+///
+/// # Errors
+/// There is no such kind.
+pub fn split(object: &str) -> Result<(&'static Kind, &str), String> {
+    let (kind, name) = object.split_once(' ').unwrap_or((object, ""));
+    let known = || crate::kind::KINDS.iter().map(|kind| kind.short);
+    let kind = Kind::named(kind).ok_or_else(|| match claimcheck_model::nearest(kind, known()) {
+        Some(near) => format!("{object}: there is no kind {kind}: did you mean {near}?"),
+        None => {
+            format!("{object}: there is no kind {kind}: known are {}", known().collect::<Vec<_>>().join(", "))
+        }
+    })?;
+    Ok((kind, name))
+}
+
+fn hex(text: String) -> String {
+    Sha256::digest(text).iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references() -> References {
+        let mut references = References::new(Names::with_dots("one"), "main.csi");
+        references.variables.insert("size".to_owned(), "64Mi".to_owned());
+        references.created(Kind::named("claim").unwrap(), "data", "u1".to_owned());
+        references.created(Kind::named("claim").unwrap(), "data", "u2".to_owned());
+        references
+    }
+
+    #[test]
+    fn references_are_replaced_and_other_dollars_stay() {
+        for (text, filled) in [
+            ("$s.a and $s-other", "one.a and one-other"),
+            ("$size of $sum is $1 $(date) $$s", "64Mi of $sum is $1 $(date) $s"),
+            ("$uid(claim data), $uid(claim data#1)", "u2, u1"),
+            ("volume $volume(data)", "volume =pvc-u2"),
+            ("$volume(data)", "pvc-u2"),
+            ("$volume(other)", "pvc-no-uid"),
+            ("$uid(", "$uid("),
+        ] {
+            assert_eq!(references().fill(text), filled);
+        }
+    }
+
+    #[test]
+    fn a_kind_that_does_not_exist_is_an_error_with_a_suggestion() {
+        let error = references().key("clam data").unwrap_err();
+        assert_eq!(error, "clam data: there is no kind clam: did you mean claim?");
+    }
+}
