@@ -21,7 +21,7 @@ use crate::{
 pub enum ActError {
     /// The API server refused a request.
     #[error("rejected: {0}")]
-    Rejected(#[source] Box<kube::Error>),
+    Rejected(Box<kube::Error>),
     /// A wait has timed out, with what was seen last.
     #[error("not in time{0}")]
     Late(String),

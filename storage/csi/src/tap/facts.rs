@@ -10,6 +10,7 @@ use claimcheck_model::{CsiMethod, RpcMethod};
 use prost::Message;
 use serde_json::Value;
 
+use super::service::ForClaim;
 use crate::v1;
 
 /// Fields of a request.
@@ -117,8 +118,8 @@ pub(super) fn request_facts(method: &RpcMethod, body: &[u8]) -> Facts {
 /// The claim in the parameters of CreateVolume.
 fn claim(message: &[u8]) -> Option<String> {
     let parameters = v1::CreateVolumeRequest::decode(message).ok()?.parameters;
-    let of = |key: &str| parameters.get(&format!("csi.storage.k8s.io/pvc/{key}"));
-    Some(format!("/{}/{}/", of("namespace")?, of("name")?))
+    let of = |key: &str| parameters.get(&format!("csi.storage.k8s.io/pvc/{key}")).cloned();
+    Some(ForClaim { namespace: of("namespace")?, name: of("name")? }.text())
 }
 
 /// The fields of the response body.

@@ -59,7 +59,7 @@ pub use listen::{Barrier, FaultControl, Telemetry, listen};
 pub use no_response::NoResponse;
 pub use record::{CallEnd, CallId, TapRecord};
 pub use redact::{without_secrets, without_tokens};
-pub use service::Tapped;
+pub use service::{ForClaim, Tapped};
 pub use summary::CallSummaries;
 
 pub(crate) use service::Context;

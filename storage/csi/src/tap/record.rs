@@ -50,8 +50,8 @@ pub struct TapRecord {
     /// The name in the CreateVolume request, `pvc-<uid of the claim>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
-    /// The claim in the CreateVolume request, as `/namespace/name/`, if the sidecar says it (`--extra-create-metadata`):
-    /// for faults alone.
+    /// The claim of CreateVolume as `/namespace/name/`, for faults alone: the built-in provisioner says it to the tap, others
+    /// in the parameters with `--extra-create-metadata`.
     #[serde(skip)]
     pub claim: Option<String>,
     /// The driver's node id in ControllerPublishVolume and ControllerUnpublishVolume.

@@ -106,8 +106,9 @@ where
         limit
     });
     let method = RpcMethod::from(request.uri().path());
+    let claim = request.extensions().get::<ForClaim>().map(ForClaim::text);
     let (request, facts) = match read(request, &method).await {
-        Ok(read) => read,
+        Ok((request, facts)) => (request, Facts { claim: facts.claim.or(claim), ..facts }),
         Err(status) => {
             Call::start(context, method, Facts::default()).end(&status);
             return Err(status);
@@ -127,6 +128,21 @@ where
             call.end(&status);
             Err(status)
         }
+    }
+}
+
+/// An extension of a request for CreateVolume: its claim, which a driver need not know, for faults of the calls for it.
+#[derive(Clone, Debug)]
+pub struct ForClaim {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ForClaim {
+    pub(super) fn text(&self) -> String {
+        format!("/{}/{}/", self.namespace, self.name)
     }
 }
 

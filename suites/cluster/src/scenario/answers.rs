@@ -101,6 +101,11 @@ fn on_volumes(
         };
         return vec![rule.on_volume(part)];
     }
+    if [CsiMethod::DeleteSnapshot.as_str(), CsiMethod::GetSnapshot.as_str()].contains(&rule.method.as_str()) {
+        let contents = store.latest.iter().filter(|(key, _)| key.0 == "VolumeSnapshotContent");
+        let handles = contents.filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
+        return handles.map(|handle| rule.clone().on_volume(handle)).collect();
+    }
     let is_meant = |volume: &&serde_json::Value| {
         let reference = &volume["spec"]["claimRef"];
         let namespace = reference["namespace"].as_str().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Scripts in the containers of pods.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::AttachParams};
 use tokio::io::AsyncReadExt;
@@ -26,20 +26,14 @@ pub(super) async fn run(api: &Api<Pod>, pod: &str, container: Option<&str>, scri
         params = params.container(container);
     }
     let begun = api.exec(pod, ["sh", "-c", script], &params).await;
-    let mut process = begun.with_context(|| format!("no script can be run in pod {pod}"))?;
+    let mut process = begun.map_err(|error| match error {
+        kube::Error::Api(status) => anyhow!("no script can be run in pod {pod}: {}", status.message),
+        other => anyhow::Error::new(other).context(format!("no script can be run in pod {pod}")),
+    })?;
     let status = process.take_status();
     let (mut output, mut errors) = (String::new(), String::new());
     let (stdout, stderr) = (process.stdout(), process.stderr());
-    let read = async |stream: Option<_>, text: &mut String| match stream {
-        Some(mut stream) => read_all(&mut stream, text).await,
-        None => Ok(()),
-    };
-    tokio::try_join!(read(stdout, &mut output), async {
-        match stderr {
-            Some(mut stream) => read_all(&mut stream, &mut errors).await,
-            None => Ok(()),
-        }
-    })?;
+    tokio::try_join!(read_all(stdout, &mut output), read_all(stderr, &mut errors))?;
     let status = match status {
         Some(status) => status.await,
         None => None,
@@ -50,7 +44,8 @@ pub(super) async fn run(api: &Api<Pod>, pod: &str, container: Option<&str>, scri
     Ok(Ended { succeeded, output: output.trim().to_owned(), errors: errors.trim().to_owned() })
 }
 
-async fn read_all(stream: &mut (impl AsyncReadExt + Unpin), text: &mut String) -> std::io::Result<()> {
+async fn read_all(stream: Option<impl AsyncReadExt + Unpin>, text: &mut String) -> std::io::Result<()> {
+    let Some(mut stream) = stream else { return Ok(()) };
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;
     *text = String::from_utf8_lossy(&bytes).into_owned();

@@ -7,6 +7,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver,
+    tap::ForClaim,
     v1::{DeleteVolumeRequest, GetCapacityRequest},
 };
 use claimcheck_informer::{Backoff, Change, ClaimBy, DataSource, EventType, Kind, KindSet, World};
@@ -225,6 +226,10 @@ impl Claims {
         // From here on a volume may exist, and is not to be lost sight of until it has its object: not even if the
         // controller ends during the call.
         self.calls.set(&id.uid, Some(Known::InDoubt(Box::new(job.clone()))));
+        let mut request = tonic::Request::new(request);
+        request
+            .extensions_mut()
+            .insert(ForClaim { namespace: id.key.namespace.clone(), name: id.key.name.clone() });
         let answer = match self.driver.controller().create_volume(request).await {
             Ok(answer) => answer.into_inner().volume.unwrap_or_default(),
             Err(status) => return self.not_created(context, id, job, status.into()).await,
