@@ -4,8 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use claimcheck_engine::{CaseList, Listed, plan};
-use claimcheck_run::ClusterArgs;
-use claimcheck_suites::catalogue;
+use claimcheck_run::{ClusterArgs, ScenarioArgs};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use serde::Serialize;
@@ -20,6 +19,8 @@ pub struct Args {
     format: Format,
     #[command(flatten)]
     place: ClusterArgs,
+    #[command(flatten)]
+    scenarios: ScenarioArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -37,7 +38,11 @@ pub fn list(args: Args) -> Result<ExitCode> {
         Ok(place) => place,
         Err(error) => return Ok(crate::invalid_target(&error)),
     };
-    let planned = plan(&catalogue(), &args.filter, Some(&place.expected(None)));
+    let cases = match args.scenarios.cases(crate::own_cases()) {
+        Ok(cases) => cases,
+        Err(error) => return Ok(crate::unreadable(&error.into())),
+    };
+    let planned = plan(&cases, &args.filter, Some(&place.expected(None)));
     let listed: Vec<_> = planned.iter().map(|planned| planned.listed(planned.case.details())).collect();
     print(listed, args.format == Format::Json, ["UPSTREAM"], |details| [details.upstream.to_owned()])?;
     Ok(ExitCode::SUCCESS)

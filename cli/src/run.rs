@@ -79,7 +79,7 @@ impl Args {
             let runs = versions::run(&versions, self.output.out.as_deref(), Path::new("runs"), &arguments);
             return crate::runtime()?.block_on(runs);
         }
-        let cases = match self.scenarios.cases(Vec::new()) {
+        let cases = match self.scenarios.cases(crate::own_cases()) {
             Ok(cases) => cases,
             Err(error) => return Ok(crate::unreadable(&error.into())),
         };

@@ -78,6 +78,31 @@ pub struct Details {
 }
 
 impl Case {
+    /// A case of a suite: its name says the condition and the expected result. Its volumes are provisioned at once, with the
+    /// driver's default file system.
+    pub fn new(suite: &'static str, name: &'static str, run: Run) -> Self {
+        Self {
+            suite,
+            name: Cow::Borrowed(name),
+            upstream: "",
+            pattern: Pattern::IMMEDIATE,
+            needs: Cow::Borrowed(&[]),
+            test: Test::Function(run),
+        }
+    }
+
+    /// The same case with volumes of this pattern.
+    #[must_use]
+    pub fn with_pattern(self, pattern: Pattern) -> Self {
+        Self { pattern, ..self }
+    }
+
+    /// The same case, which is skipped where one of these is absent.
+    #[must_use]
+    pub fn with_needs(self, needs: &'static [Need]) -> Self {
+        Self { needs: Cow::Borrowed(needs), ..self }
+    }
+
     /// The details for lists.
     pub fn details(&self) -> Details {
         Details { upstream: self.upstream }

@@ -18,7 +18,7 @@
 
 mod case;
 mod environment;
-mod fixture;
+pub mod fixture;
 mod kubernetes;
 pub mod load;
 mod need;
@@ -31,7 +31,7 @@ mod steps;
 pub mod testdriver;
 mod workload;
 
-pub use case::{Binding, Case, Details, FsType, Pattern, Planned, Test};
+pub use case::{Binding, Case, Details, FsType, Pattern, Planned, Run, Test};
 pub use environment::{DeploymentDefect, Environment, FileSystems};
 pub use kubernetes::{Feature, Kubernetes};
 pub use need::Need;

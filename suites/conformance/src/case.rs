@@ -99,7 +99,7 @@ pub struct Row {
 
 impl Row {
     /// A row without requirements.
-    pub(crate) const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
+    pub const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
         Self {
             name,
             rule,
@@ -117,53 +117,58 @@ impl Row {
     }
 
     /// Adds sentences that it also checks.
-    pub(crate) const fn also(self, also: &'static [&'static Sentence]) -> Self {
+    pub const fn also(self, also: &'static [&'static Sentence]) -> Self {
         Self { also, ..self }
     }
 
     /// Adds requirements.
-    pub(crate) const fn needs(self, needs: &'static [Need]) -> Self {
+    pub const fn needs(self, needs: &'static [Need]) -> Self {
         Self { needs, ..self }
     }
 
     /// Makes it the case that reports these effects as absent.
-    pub(crate) const fn establishes(self, establishes: &'static [Effect]) -> Self {
+    pub const fn establishes(self, establishes: &'static [Effect]) -> Self {
         Self { establishes, ..self }
     }
 
     /// Adds the name of the equivalent csi-sanity test.
-    pub(crate) const fn upstream(self, upstream: &'static str) -> Self {
+    pub const fn upstream(self, upstream: &'static str) -> Self {
         Self { upstream: Some(upstream), ..self }
     }
 
     /// Runs with each access type.
-    pub(crate) const fn each(self) -> Self {
+    pub const fn each(self) -> Self {
         Self { accesses: Accesses::Each, ..self }
     }
 
     /// Runs with one access type only.
-    pub(crate) const fn only(self, access: Access) -> Self {
+    pub const fn only(self, access: Access) -> Self {
         Self { accesses: Accesses::Only(access), ..self }
     }
 
     /// Runs in a different phase than most.
-    pub(crate) const fn schedule(self, schedule: Schedule) -> Self {
+    pub const fn schedule(self, schedule: Schedule) -> Self {
         Self { schedule, ..self }
     }
 
     /// Runs while no other case runs, for this reason.
-    pub(crate) const fn alone(self, alone: Alone) -> Self {
+    pub const fn alone(self, alone: Alone) -> Self {
         Self { alone: Some(alone), schedule: alone.schedule(), ..self }
     }
 
     /// Names what it waits for on purpose.
-    pub(crate) const fn waits(self, waits: Waits) -> Self {
+    pub const fn waits(self, waits: Waits) -> Self {
         Self { waits: Some(waits), ..self }
     }
 
     /// Calls a function with the fixture of the case before the other cases run.
-    pub(crate) const fn prepare(self, prepare: Run) -> Self {
+    pub const fn prepare(self, prepare: Run) -> Self {
         Self { prepare: Some(prepare), ..self }
+    }
+
+    /// The cases of some rows in a suite of the name `suite`; `about` says what they have in common.
+    pub fn all(suite: &'static str, about: &'static str, rows: &[Self]) -> Vec<Case> {
+        rows.iter().flat_map(|row| row.cases(suite, about)).collect()
     }
 
     /// The cases of this row in a suite, with what the cases of the suite have in common.

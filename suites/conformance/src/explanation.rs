@@ -74,7 +74,7 @@ impl Case {
             self.id().to_string(),
             String::new(),
             format!("{}: \"{}\"", rule.strength, rule.text),
-            format!("CSI specification 1.12.0, {}: {}", rule.section, rule.link()),
+            rule.source(),
             String::new(),
             format!("What it does     {subject}. {}", self.about),
             format!("What it expects  {expected}"),
@@ -100,6 +100,14 @@ impl Case {
 }
 
 impl Sentence {
+    /// Where it stands.
+    fn source(&self) -> String {
+        match self.link() {
+            link if link == self.section => link,
+            link => format!("CSI specification 1.12.0, {}: {link}", self.section),
+        }
+    }
+
     /// Why the sentence matters to users; if no case checks it, why not.
     pub fn why(&self) -> &'static str {
         match self.note {

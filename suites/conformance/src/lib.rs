@@ -30,7 +30,7 @@ mod rows;
 mod runner;
 #[cfg(test)]
 mod sentences;
-mod spec;
+pub mod spec;
 mod traffic;
 mod unknown;
 mod verdict;
@@ -38,7 +38,7 @@ mod waits;
 
 pub use alone::Alone;
 pub use capabilities::DriverCapabilities;
-pub use case::{Access, Accesses, Case, Details, Planned, Row, Run};
+pub use case::{Access, Accesses, Case, Details, Planned, Row, Run, Running};
 pub use config::{Config, ConfigError, PathCommands, Secrets};
 pub use coverage::coverage;
 pub use driver_under_test::{ConnectError, DriverUnderTest, Endpoints};

@@ -62,14 +62,15 @@ pub enum Note {
     Untested(&'static str),
 }
 
-/// A sentence of the specification; what is known about it is in `spec.yaml`.
+/// A sentence of the specification, of which `spec.yaml` has what is known, or of a vendor's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sentence {
     key: &'static str,
+    of_vendor: Option<Facts>,
 }
 
-/// What `spec.yaml` has about a sentence.
-#[derive(Debug)]
+/// What is known about a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The heading of its section.
     pub section: &'static str,
@@ -87,7 +88,7 @@ impl Deref for Sentence {
     type Target = Facts;
 
     fn deref(&self) -> &Facts {
-        &FACTS[self.key]
+        self.of_vendor.as_ref().unwrap_or_else(|| &FACTS[self.key])
     }
 }
 
@@ -168,6 +169,13 @@ fn leak(text: String) -> &'static str {
 }
 
 impl Sentence {
+    /// A sentence of a vendor's documentation, which is at `address`.
+    pub const fn of_vendor(address: &'static str, text: &'static str, strength: Strength) -> Self {
+        let note = Note::Why("It is in the driver's own documentation.");
+        let advice = Some("Change the driver, or its documentation.");
+        Self { key: "", of_vendor: Some(Facts { section: address, strength, text, note, advice }) }
+    }
+
     /// Whether it is about one call, and not about all of them.
     pub(crate) fn is_about_one_call(&self) -> bool {
         let section = self.section.trim_end_matches(" Errors");
@@ -177,6 +185,9 @@ impl Sentence {
 
     /// The address of its section.
     pub fn link(&self) -> String {
+        if self.of_vendor.is_some() {
+            return self.section.to_owned();
+        }
         let anchor = self.section.to_lowercase().replace(' ', "-");
         let kept = |c: &char| c.is_alphanumeric() || matches!(c, '-' | '_');
         format!("{DOCUMENT}#{}", anchor.chars().filter(kept).collect::<String>())
@@ -193,7 +204,10 @@ impl fmt::Display for Sentence {
 /// Defines a constant per sentence, and the list of all.
 macro_rules! sentences {
     ($($name:ident)*) => {
-        $(pub(crate) const $name: &Sentence = &Sentence { key: stringify!($name) };)*
+        $(
+            #[doc = concat!("The sentence `", stringify!($name), "` of `spec.yaml`.")]
+            pub const $name: &Sentence = &Sentence { key: stringify!($name), of_vendor: None };
+        )*
 
         /// All sentences, in the order of the specification.
         pub(crate) const ALL: &[&Sentence] = &[$($name,)*];

@@ -29,7 +29,7 @@ use crate::output_args::{Output, OutputArgs};
 use crate::run::{Interrupted, Options, Run, planned};
 use crate::scenario_args::ScenarioArgs;
 use crate::versions;
-use claimcheck_suites::Planned;
+use claimcheck_suites::{Case, Planned};
 
 /// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
 #[derive(Debug, Parser)]
@@ -47,8 +47,8 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs the catalogue as tests; the run folder is made below `folders`.
-pub fn main(folders: &Path) -> ExitCode {
+/// Runs the catalogue, with cases of others, as tests; the run folder is made below `folders`.
+pub fn main(folders: &Path, own: Vec<Case>) -> ExitCode {
     let started = Stamp::now();
     let environment = || Environment::try_parse_from(["e2e"]);
     let is_virtual = || environment().is_ok_and(|environment| environment.place.is_virtual());
@@ -73,7 +73,7 @@ pub fn main(folders: &Path) -> ExitCode {
             return error.exit_code();
         }
     };
-    let cases = match environment.scenarios.cases(Vec::new()) {
+    let cases = match environment.scenarios.cases(own) {
         Ok(cases) => cases,
         Err(error) => return usage(&error),
     };

@@ -3,5 +3,5 @@
 use std::{path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
-    claimcheck_run::e2e::main(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    claimcheck_run::e2e::main(Path::new(env!("CARGO_TARGET_TMPDIR")), Vec::new())
 }

@@ -152,10 +152,7 @@ const SUITES: &[(&str, &str, &[Row])] = &[
 
 /// All cases.
 pub fn catalogue() -> Vec<Case> {
-    let cases = |(suite, about, rows): &(&'static str, &'static str, &'static [Row])| {
-        rows.iter().flat_map(|row| row.cases(suite, about)).collect::<Vec<_>>()
-    };
-    SUITES.iter().flat_map(cases).collect()
+    SUITES.iter().flat_map(|(suite, about, rows)| Row::all(suite, about, rows)).collect()
 }
 
 /// Converts an async function of a fixture to the function type of a row.
