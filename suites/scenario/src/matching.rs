@@ -93,7 +93,7 @@ mod tests {
         };
         assert_eq!(
             found,
-            [of("status.capacity", "{}", "nothing"), of("status.phase", "\"Bound\"", "\"Pending\"")]
+            [of("status.phase", "\"Bound\"", "\"Pending\""), of("status.capacity", "{}", "nothing")]
         );
     }
 }

@@ -230,3 +230,129 @@ fn yaml(path: &Path, error: &Yaml) -> ScenarioError {
     };
     ScenarioError::Form { path: path.to_owned(), line, what }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: claimcheck.dev/v1alpha1\nkind: Scenario\nname: one\n";
+
+    fn error(text: &str) -> String {
+        parse(Path::new("a.yaml"), text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line_and_what_to_write() {
+        let step = |step: &str| error(&format!("{HEAD}steps:\n  - create: claim data\n  - {step}\n"));
+        for (of, message) in [
+            ("creat: claim data", "a.yaml:6: unknown field creat: did you mean create?"),
+            ("create: clam data", "a.yaml:6: clam data: there is no kind clam: did you mean claim?"),
+            ("create: claim", "a.yaml:6: claim: write a name after the kind"),
+            (
+                "create: { kind: Pod }",
+                "a.yaml:6: an object is `kind name`, a manifest with apiVersion and kind",
+            ),
+            ("create: { apiVersion: v1, kind: Pod }", "a.yaml:6: the Pod has no metadata.name"),
+            (
+                "create: { apiVersion: v1, kind: Lease, metadata: { name: a } }",
+                "a.yaml:6: a Lease of v1 is not known",
+            ),
+            ("{}", "a.yaml:6: the step does nothing"),
+            (
+                "{ create: claim a, delete: claim b }",
+                "a.yaml:6: a step has one action: create and delete are two steps",
+            ),
+            (
+                "{ until: claim a, output: x }",
+                "a.yaml:6: output belongs to exec, which the step does not have",
+            ),
+            ("{ exec: pod p }", "a.yaml:6: exec needs run"),
+            ("{ exec: p, run: ls }", "a.yaml:6: p is no pod: write `pod` and its name"),
+            (
+                "{ until: call NodeStageVolum }",
+                "a.yaml:6: there is no CSI call NodeStageVolum: did you mean NodeStageVolume?",
+            ),
+            ("{ until: phase atach }", "a.yaml:6: there is no phase atach: known are provision"),
+            ("{ until: call Probe of pod p }", "a.yaml:6: pod p: calls and phases are those of a claim"),
+            ("{ until: event claim a, has: {} }", "a.yaml:6: has does not belong to event claim a"),
+            ("{ until: claim a, reason: x }", "a.yaml:6: reason does not belong to claim a"),
+            (
+                "{ disrupt: kubelet, how: kill }",
+                "a.yaml:6: kubelet cannot be disrupted: known are controllers, agent",
+            ),
+            ("{ disrupt: agent, how: explode }", "a.yaml:6: unknown value explode: known are kill, stop"),
+            ("{ create: node n }", "a.yaml:6: node n is not a scenario's to write"),
+            ("{ patch: claim a, with: {}, status: true }", "a.yaml:6: status is not a scenario's to write"),
+            (
+                "{ create: pod p, with: { spec: { nodeName: n } } }",
+                "a.yaml:6: spec.nodeName is not a scenario's to write",
+            ),
+            (
+                "driver: { CreateVolume: [{}] }",
+                "a.yaml:6: CreateVolume: write one of fail, hang, late and lost",
+            ),
+            ("driver: { CreateVolume: [{ fail: NO }] }", "a.yaml:6: CreateVolume: NO is no gRPC code"),
+        ] {
+            let error = step(of);
+            assert!(error.starts_with(message), "{of}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_a_scenario_with_a_name_and_steps() {
+        for (text, message) in [
+            ("", "a.yaml:1: the file has no scenario"),
+            (
+                "kind: Scenario\nname: one\nsteps: []\n",
+                "a.yaml:2: a scenario begins with `apiVersion: claimcheck.dev",
+            ),
+            (&format!("{HEAD}steps: []\n"), "a.yaml:3: steps is empty"),
+            (
+                &format!("{HEAD}requires: {{ node: 2 }}\nsteps: []\n"),
+                "a.yaml:4: unknown field node: did you mean nodes?",
+            ),
+            (&HEAD.replace("one", "One"), "a.yaml:3: the field steps is missing"),
+            (
+                &format!("{}steps: [{{ settle: 1 }}]\n", HEAD.replace("one", "One Two")),
+                "a.yaml:3: name \"One Two\": use lower case letters",
+            ),
+            (
+                &format!("{HEAD}given: [clas c]\nsteps: [{{ settle: 1 }}]\n"),
+                "a.yaml:4: clas c: there is no kind clas",
+            ),
+            (
+                &format!("{HEAD}given: [{{ file: none.yaml }}]\nsteps: [{{ settle: 1 }}]\n"),
+                "cannot read none.yaml",
+            ),
+        ] {
+            let error = error(text);
+            assert!(error.starts_with(message), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn documents_have_lines_of_their_own_and_files_become_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = "apiVersion: v1\nkind: Secret\nmetadata: { name: NAME }\n";
+        let both = format!("{}---\n{}", manifest.replace("NAME", "a"), manifest.replace("NAME", "b"));
+        fs::write(folder.path().join("both.yaml"), both).unwrap();
+        let text = format!(
+            "{HEAD}steps:\n  - settle: 1\n---\n{}steps:\n  - create: {{ file: both.yaml }}\n    until: secret b\n",
+            HEAD.replace("one", "two")
+        );
+        let file = folder.path().join("a.yaml");
+        fs::write(&file, text).unwrap();
+        let all = read_all(std::slice::from_ref(&file)).unwrap();
+        let lines: Vec<(u64, Vec<u64>)> = all
+            .iter()
+            .map(|read| (read.line, read.scenario.steps.iter().map(|step| step.line).collect()))
+            .collect();
+        assert_eq!(lines, [(3, vec![5]), (9, vec![11, 11])]);
+        let titles: Vec<String> = all[1].scenario.steps.iter().map(Step::title).collect();
+        assert_eq!(titles, ["create Secret a", "create Secret b"]);
+        let waits: Vec<bool> = all[1].scenario.steps.iter().map(|step| step.until.is_some()).collect();
+        assert_eq!(waits, [false, true]);
+        let twice = read_all(&[folder.path().to_owned()]).map(drop);
+        assert!(twice.unwrap_err().to_string().contains("both.yaml"), "a manifest is no scenario");
+    }
+}
