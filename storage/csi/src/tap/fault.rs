@@ -197,7 +197,7 @@ mod tests {
     use claimcheck_model::{CsiMethod, Stamp};
 
     use super::*;
-    use crate::tap::CallId;
+    use crate::tap::{CallId, ForClaim};
 
     const STAGE: CsiMethod = CsiMethod::NodeStageVolume;
 
@@ -208,6 +208,17 @@ mod tests {
 
     fn stage(volume: Option<&str>) -> TapRecord {
         call("n", STAGE, volume)
+    }
+
+    #[test]
+    fn a_call_for_a_claim_is_found_by_its_namespace_and_name() {
+        let claim = ForClaim { namespace: "ns".to_owned(), name: "data".to_owned() };
+        let create = TapRecord { claim: Some(claim.text()), ..call("p", CsiMethod::CreateVolume, None) };
+        for (part, hit) in [("/ns/", true), ("/ns/data/", true), ("/ns/dat/", false), ("/s/data/", false)] {
+            let faults = Faults::default();
+            faults.set(FaultRule::new("CreateVolume", FaultAction::Hang).on_volume(part).into());
+            assert_eq!(faults.next(&create).is_some(), hit, "{part}");
+        }
     }
 
     #[test]

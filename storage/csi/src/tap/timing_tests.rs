@@ -19,7 +19,7 @@ use tokio::{
 use tonic::{Code, Status, body::Body, codegen::Bytes};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
-use super::{Context, FaultAction, FaultPlan, FaultRule, Tap, TapRecord, Tapped};
+use super::{Context, FaultAction, FaultPlan, FaultRule, Faults, Tap, TapRecord, Tapped};
 use crate::v1::{DeleteVolumeRequest, DeleteVolumeResponse, controller_client::ControllerClient};
 
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -27,6 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// What the driver did, and what the tap saw of it.
 struct Bench {
     acted: Arc<AtomicU32>,
+    faults: Faults,
     records: UnboundedReceiver<TapRecord>,
 }
 
@@ -55,8 +56,10 @@ fn driver(takes: Duration, plan: impl Into<FaultPlan>) -> (Bench, Client) {
             Ok(answer())
         }
     });
+    let tap = tap.with_faults(plan.into());
+    let faults = tap.faults.clone();
     let context = Context {
-        tap: tap.with_faults(plan.into()),
+        tap,
         component: "provisioner".into(),
         driver: OnceLock::new(),
         deadline: DEADLINE,
@@ -64,7 +67,7 @@ fn driver(takes: Duration, plan: impl Into<FaultPlan>) -> (Bench, Client) {
         known: None,
     };
     let tapped = Tapped::new(BoxCloneSyncService::new(service), Arc::new(context));
-    (Bench { acted, records }, ControllerClient::new(tapped))
+    (Bench { acted, faults, records }, ControllerClient::new(tapped))
 }
 
 /// An empty message, framed, and an OK in the trailers.
@@ -105,6 +108,23 @@ async fn a_hang_ends_with_the_deadline_and_never_reaches_the_driver() {
     assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, DEADLINE));
     assert_eq!(bench.acted(), 0);
     assert_eq!(bench.codes(), [None, Some(Code::DeadlineExceeded)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_call_reaches_the_driver_once_the_rule_is_gone() {
+    let hold = || FaultRule::new("DeleteVolume", FaultAction::Hold { name: "one".into() });
+    let (mut bench, mut client) = driver(AT_ONCE, hold());
+    let faults = bench.faults.clone();
+    let call = tokio::spawn(async move { client.delete_volume(delete()).await });
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!((bench.acted(), bench.codes()), (0, vec![None]));
+    // Another rule takes its place: the count of a former one is kept, and its call is still held.
+    faults.set(FaultPlan { rules: vec![FaultRule::new("Probe", FaultAction::Hang), hold()] });
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(bench.acted(), 0);
+    faults.set(FaultPlan::default());
+    call.await.unwrap().unwrap();
+    assert_eq!((bench.acted(), bench.codes()), (1, vec![Some(Code::Ok)]));
 }
 
 #[tokio::test(start_paused = true)]
