@@ -25,6 +25,9 @@ pub struct ScenarioArgs {
     /// A value for $NAME in scenarios; can be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = value, requires = "scenarios")]
     values: Vec<(String, String)>,
+    /// Write what happens in each scenario into this folder, as `scenario compare` does
+    #[arg(long, value_name = "DIR", requires = "scenarios", hide = true)]
+    save_scenarios: Option<PathBuf>,
 }
 
 fn value(text: &str) -> Result<(String, String), String> {
@@ -51,7 +54,7 @@ impl ScenarioArgs {
     /// A scenario cannot be read.
     pub fn cases(&self, more: Vec<Case>) -> Result<Vec<Case>, ScenarioError> {
         let values: BTreeMap<String, String> = self.values.iter().cloned().collect();
-        let scenarios = scenario::cases(read_all(&self.scenarios)?, &values);
+        let scenarios = scenario::cases(read_all(&self.scenarios)?, &values, self.save_scenarios.as_deref());
         let others = || catalogue().into_iter().chain(more);
         Ok(match (self.is_given(), self.with_catalogue) {
             (true, false) => scenarios,

@@ -12,6 +12,7 @@
 
 mod actor;
 mod check;
+mod compare;
 mod file;
 mod kind;
 mod matching;
@@ -20,9 +21,11 @@ mod normalise;
 mod read;
 mod record;
 mod reference;
+mod saved;
 
 pub use actor::{ActError, Actor, EventOf, Usual};
 pub use check::{code_key, phase};
+pub use compare::{Difference, Outcome, Table, TableError, differences, final_differences, report};
 pub use file::{
     API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,
     Step, World,
@@ -34,6 +37,7 @@ pub use normalise::{Normal, normal};
 pub use read::{Read, ScenarioError, parse, read_all};
 pub use record::{Call, Record, Scope, Store, Version};
 pub use reference::{Key, References, split};
+pub use saved::{Saved, end_differences};
 
 /// The JSON Schema of scenario files.
 pub fn schema() -> schemars::Schema {

@@ -213,6 +213,18 @@ impl Record {
         }
     }
 
+    /// Adds a version of an object of a scenario.
+    pub fn version(&self, key: Key, object: Option<Value>, scenario: &str) {
+        self.change(|store| {
+            match &object {
+                Some(object) => drop(store.latest.insert(key.clone(), object.clone())),
+                None => drop(store.latest.remove(&key)),
+            }
+            store.owners.insert(key.clone(), scenario.to_owned());
+            store.versions.push(Version { key, object });
+        });
+    }
+
     /// Adds a call.
     pub fn call(&self, call: Call) {
         self.change(|store| {

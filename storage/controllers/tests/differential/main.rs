@@ -13,7 +13,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
-mod compare;
 mod driver;
 mod objects;
 mod random;
@@ -31,12 +30,11 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_scenario::{Scenario, normal};
+use claimcheck_scenario::{Scenario, Table, differences, normal, report};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{runtime::Handle, sync::RwLock};
 
 use crate::{
-    compare::{Table, differences, report},
     run::Runner,
     side::{Controllers, Programs, Side},
 };
@@ -45,6 +43,9 @@ use crate::{
 const CONCURRENT: usize = 16;
 /// What all scenarios require of the machine.
 const REQUIRED: &str = "envtest, stock, sidecars";
+
+/// What differs is reported with these names.
+const SIDES: [&str; 2] = ["built-in", "stock"];
 
 struct Test {
     built_in: Side,
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
     let other = std::env::var_os("CLAIMCHECK_DIFFERENTIAL_SCENARIOS").map(PathBuf::from);
     let own = other.is_none();
     let scenarios = read(&other.unwrap_or_else(|| here.join("scenarios")));
-    let table = Table::read(&here.join("differences.yaml"));
+    let table = Table::read(&here.join("differences.yaml")).unwrap_or_else(|error| panic!("{error}"));
     // Nothing starts for a list, or if nothing runs.
     let trials: Vec<Trial> = scenarios.iter().map(|scenario| trial(scenario, || Ok(()))).collect();
     let runs = |trial: &Trial| !arguments.is_filtered_out(trial) && !arguments.is_ignored(trial);
@@ -195,7 +196,7 @@ async fn compare(test: &Test, scenario: &Scenario, known_as: &str) -> Result<(),
     if unknown.is_empty() && failed.is_empty() {
         return Ok(());
     }
-    Err(format!("{}\n{}", failed.join("\n"), report(&unknown, &built_in.1, &stock.1)))
+    Err(format!("{}\n{}", failed.join("\n"), report(&unknown, SIDES, &built_in.1, &stock.1)))
 }
 
 /// Waits until all controllers of both sides work: the probe needs each program once, since a scenario that runs alone

@@ -5,15 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use claimcheck_scenario::{Answer, Kind, Object, Scenario, Step, normal};
+use claimcheck_scenario::{Answer, Difference, Kind, Object, Scenario, Step, final_differences, normal};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::{
-    Test,
-    compare::{Difference, final_differences},
-    run::Runner,
-};
+use crate::{SIDES, Test, run::Runner};
 
 /// Scenarios that run at the same time.
 const CONCURRENT: usize = 12;
@@ -230,11 +226,7 @@ async fn differences(test: &Test, scenario: &Scenario) -> Vec<Difference> {
     let mut found = final_differences(&normals.0, &normals.1);
     for ((title, one), (_, other)) in one.iter().zip(&other) {
         if (one == "done") != (other == "done") {
-            found.push(Difference {
-                what: format!("step {title}"),
-                built_in: one.clone(),
-                stock: other.clone(),
-            });
+            found.push(Difference { what: format!("step {title}"), one: one.clone(), other: other.clone() });
         }
     }
     // What a deletion leaves on one side would disturb nothing, but would take time: claims and pods are removed.
@@ -269,7 +261,7 @@ async fn shrunk(test: &Test, seed: u64, end: Instant) -> Option<String> {
     }
     let titles: Vec<String> =
         steps.iter().map(|step| format!("  {} {}{}", step.title(), step.with, script(step))).collect();
-    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let found: Vec<String> = found.iter().map(|difference| difference.text(SIDES)).collect();
     let kind = if repeats { "ends differently" } else { "ended differently once, and not again" };
     let report = format!("seed {seed} {kind}:\n{}\n{}\n", titles.join("\n"), found.join("\n"));
     // At once, since the others may take long. One that does not repeat is printed only: which of two pods gets a

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use claimcheck_scenario::{ActError, Actor, Kind, Names, References, Scenario, Step, Store, split};
+use claimcheck_scenario::{ActError, Actor, Kind, Names, Outcome, References, Scenario, Step, Store, split};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams},
@@ -22,9 +22,6 @@ const SETTLED: Duration = Duration::from_secs(30);
 const QUIET: u64 = 3000;
 /// How long nothing may have happened after the creation of the objects that are given.
 const GIVEN: Duration = Duration::from_millis(150);
-
-/// What came of each step: its title, and "done" or what happened instead.
-pub type Outcome = Vec<(String, String)>;
 
 pub struct Runner<'a> {
     side: &'a Side,

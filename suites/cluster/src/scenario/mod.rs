@@ -14,7 +14,12 @@ mod needs;
 mod play;
 mod usual;
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use claimcheck_scenario::{FileSystem, Read, Scenario, World};
 
@@ -35,10 +40,12 @@ pub struct Played {
     pub values: BTreeMap<String, String>,
     /// Its file, for messages.
     pub file: String,
+    /// The folder in which is written what happened, for comparisons.
+    pub save: Option<PathBuf>,
 }
 
 /// The scenarios as cases.
-pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>) -> Vec<Case> {
+pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>, save: Option<&Path>) -> Vec<Case> {
     let of_cluster = scenarios.into_iter().filter(|read| read.scenario.world == World::Cluster);
     let case = |Read { scenario, path, .. }: Read| Case {
         suite: SUITE,
@@ -49,6 +56,7 @@ pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>) -> Vec<Cas
         test: Test::Scenario(Arc::new(Played {
             file: path.display().to_string(),
             values: values.clone(),
+            save: save.map(Path::to_owned),
             scenario,
         })),
     };

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::{Disruption, Victim, faults::FaultSpec};
 use claimcheck_model::CsiMethod;
 use claimcheck_scenario::{
-    ActError, Actor, EventOf, Given, How, KINDS, Kind, Names, Object, Record, References, Scope, Step, Store,
-    matches, phase, split,
+    ActError, Actor, EventOf, Given, How, KINDS, Kind, Names, Object, Outcome, Record, References, Saved,
+    Scope, Step, Store, matches, phase, split,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -45,6 +45,7 @@ pub(super) struct Player {
     cleanup: Arc<Cleanup>,
     answers: Answers,
     nevers: Vec<Never>,
+    outcome: Outcome,
     /// What was written, by path: the seed and the size.
     written: BTreeMap<String, (String, u64)>,
     /// Claims of raw block volumes.
@@ -74,7 +75,9 @@ enum Unwanted {
 /// Plays a scenario to its end.
 pub(crate) async fn play(t: Arc<Fixture>, played: Arc<Played>) -> Result<()> {
     let mut player = Player::new(t, played).await?;
-    player.run().await
+    let ended = player.run().await;
+    player.save().await.context("what happened cannot be written")?;
+    ended
 }
 
 impl Player {
@@ -107,9 +110,21 @@ impl Player {
         let usual = Usual::of(&t);
         let usual = move |kind: &Kind, name: &str, of: &References| usual.object(kind, name, of);
         let actor = Actor::new(client, record, references, Box::new(usual));
-        let (answers, nevers, written, blocks) =
-            (Answers::default(), Vec::new(), BTreeMap::new(), Vec::new());
-        Ok(Self { t, played, actor, cleanup, answers, nevers, written, blocks, own, _watches: watches })
+        let (answers, nevers, outcome) = (Answers::default(), Vec::new(), Outcome::new());
+        let (written, blocks) = (BTreeMap::new(), Vec::new());
+        Ok(Self {
+            t,
+            played,
+            actor,
+            cleanup,
+            answers,
+            nevers,
+            outcome,
+            written,
+            blocks,
+            own,
+            _watches: watches,
+        })
     }
 
     async fn run(&mut self) -> Result<()> {
@@ -125,7 +140,10 @@ impl Player {
             let t = self.t.clone();
             let at = || format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);
             let at = at();
-            t.record_step(&title, self.step(step)).await.context(at)?;
+            let ended = t.record_step(&title, self.step(step)).await;
+            let came = if ended.is_ok() { "done" } else { "failed" };
+            self.outcome.push((format!("{} {}", number + 1, step.title()), came.to_owned()));
+            ended.context(at)?;
         }
         if !self.nevers.is_empty() || scenario.quiet.is_some() {
             let quiet = scenario.quiet.map_or(QUIET, Duration::from_millis);
@@ -138,6 +156,42 @@ impl Player {
             }
         }
         expect::check(self, &scenario.expect).await
+    }
+
+    /// Writes what happened, if that is asked for.
+    async fn save(&mut self) -> Result<()> {
+        let Some(folder) = self.played.save.clone() else { return Ok(()) };
+        self.know().await;
+        let mut calls = BTreeMap::new();
+        for (name, uids) in self.claims() {
+            let balance = self.t.session().timeline().balance(uids).await?;
+            calls.insert(name, balance.succeeded.into_iter().map(|(_, method)| method).collect());
+        }
+        let saved = Saved {
+            name: self.played.scenario.name.clone(),
+            namespace: self.t.namespace().to_owned(),
+            nodes: self.t.nodes(),
+            outcome: self.outcome.clone(),
+            calls,
+            ..Saved::default()
+        };
+        Ok(saved.with_record(&self.actor.record).write(&folder)?)
+    }
+
+    /// The uids of each claim.
+    fn claims(&self) -> BTreeMap<String, Vec<String>> {
+        let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        self.actor.record.read(|store| {
+            for version in store.versions.iter().filter(|version| version.key.0 == "PersistentVolumeClaim") {
+                let uid = version.object.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
+                let Some(uid) = uid else { continue };
+                let uids = claims.entry(format!("{}/{}", version.key.1, version.key.2)).or_default();
+                if !uids.iter().any(|known| known == uid) {
+                    uids.push(uid.to_owned());
+                }
+            }
+        });
+        claims
     }
 
     /// Carries out a step, and waits for what it waits for.

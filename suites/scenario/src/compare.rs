@@ -2,16 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::{self, Write as _},
+    fmt::Write as _,
     path::Path,
-    sync::Mutex,
+    sync::{Mutex, PoisonError},
 };
 
 use serde::Deserialize;
 
-use claimcheck_scenario::Normal;
-
-use crate::run::Outcome;
+use crate::normalise::Normal;
 
 /// What can differ. A pattern begins with one of these, so that none permits whatever a scenario does.
 const KINDS: [&str; 10] = [
@@ -33,18 +31,26 @@ const NUMBERS: [&str; 3] = ["more calls", "fewer calls", "more writes"];
 /// How many writes to an object a report has.
 const WRITES: usize = 40;
 
+/// What came of each step: its title, and "done" or what happened instead.
+pub type Outcome = Vec<(String, String)>;
+
 /// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// What differs: one of [`KINDS`], and which.
+    /// What differs: step, object, field, event, call, number or order of calls, and which.
     pub what: String,
-    pub built_in: String,
-    pub stock: String,
+    /// On the first side: the built-in controllers.
+    pub one: String,
+    /// On the second side.
+    pub other: String,
 }
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n    built-in: {}\n    stock:    {}", self.what, self.built_in, self.stock)
+impl Difference {
+    /// It, with the names of the sides.
+    pub fn text(&self, sides: [&str; 2]) -> String {
+        let width = sides.map(str::len).into_iter().max().unwrap_or_default() + 1;
+        let [one, other] = sides.map(|side| format!("{:width$}", format!("{side}:")));
+        format!("{}\n    {one} {}\n    {other} {}", self.what, self.one, self.other)
     }
 }
 
@@ -131,7 +137,7 @@ fn each(found: &mut Vec<Difference>, built_in: &BTreeMap<String, String>, stock:
 
 fn push(found: &mut Vec<Difference>, what: String, built_in: String, stock: String) {
     if built_in != stock {
-        found.push(Difference { what, built_in, stock });
+        found.push(Difference { what, one: built_in, other: stock });
     }
 }
 
@@ -158,11 +164,12 @@ pub struct Known {
 pub struct Permitted {
     /// What differs, with `*` for any text.
     pub what: String,
-    /// The values, with `*` for any text.
-    #[serde(default = "any")]
-    pub built_in: String,
-    #[serde(default = "any")]
-    pub stock: String,
+    /// The value on the first side, with `*` for any text.
+    #[serde(default = "any", alias = "built_in")]
+    pub one: String,
+    /// The value on the second side.
+    #[serde(default = "any", alias = "stock")]
+    pub other: String,
     /// Of numbers: by how many they may differ.
     pub at_most: Option<usize>,
     /// Of histories: only if both end with the same value.
@@ -177,10 +184,10 @@ fn any() -> String {
 impl Permitted {
     fn covers(&self, difference: &Difference) -> bool {
         glob(&self.what, &difference.what)
-            && glob(&self.built_in, &difference.built_in)
-            && glob(&self.stock, &difference.stock)
+            && glob(&self.one, &difference.one)
+            && glob(&self.other, &difference.other)
             && self.at_most.is_none_or(|most| distance(difference).is_some_and(|by| by <= most))
-            && (!self.same_end || end(&difference.built_in) == end(&difference.stock))
+            && (!self.same_end || end(&difference.one) == end(&difference.other))
     }
 
     /// Whether it is for one kind of difference, and for numbers says how much.
@@ -194,7 +201,7 @@ impl Permitted {
 /// By how many two numbers differ.
 fn distance(difference: &Difference) -> Option<usize> {
     let number = |text: &String| text.parse::<usize>().ok();
-    Some(number(&difference.built_in)?.abs_diff(number(&difference.stock)?))
+    Some(number(&difference.one)?.abs_diff(number(&difference.other)?))
 }
 
 /// The last value of a history.
@@ -205,22 +212,40 @@ fn end(history: &str) -> &str {
 /// An entry of the table, a scenario of it, and a difference of it.
 type Place = (usize, usize, usize);
 
+/// A table of permitted differences cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TableError(String);
+
 /// The table of permitted differences, and which of them occurred.
+#[derive(Debug)]
 pub struct Table {
     known: Vec<Known>,
     used: Mutex<BTreeSet<Place>>,
 }
 
 impl Table {
-    pub fn read(file: &Path) -> Self {
-        let text = std::fs::read_to_string(file).unwrap();
-        let known: Vec<Known> =
-            serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let empty = known.iter().find(|known| known.reason.is_empty() || known.upstream.is_empty());
-        assert!(empty.is_none(), "an entry without reason or upstream: {empty:?}");
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// It cannot be read, or an entry has no reason or permits too much.
+    pub fn read(file: &Path) -> Result<Self, TableError> {
+        let unusable = |what: String| TableError(format!("{}: {what}", file.display()));
+        let text = std::fs::read_to_string(file).map_err(|error| unusable(error.to_string()))?;
+        let known: Vec<Known> = serde_saphyr::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+        if let Some(empty) = known.iter().find(|known| known.reason.is_empty() || known.upstream.is_empty()) {
+            return Err(unusable(format!("an entry without reason or upstream: {empty:?}")));
+        }
         let vague = known.iter().flat_map(|known| &known.differ).find(|permitted| !permitted.is_exact());
-        assert!(vague.is_none(), "for more than one kind of difference, or any number: {vague:?}");
-        Self { known, used: Mutex::default() }
+        if let Some(vague) = vague {
+            return Err(unusable(format!("for more than one kind of difference, or any number: {vague:?}")));
+        }
+        Ok(Self { known, used: Mutex::default() })
+    }
+
+    /// A table that permits nothing.
+    pub fn empty() -> Self {
+        Self { known: Vec::new(), used: Mutex::default() }
     }
 
     /// The number of entries.
@@ -236,7 +261,7 @@ impl Table {
                 .filter(|(_, pattern, permitted)| glob(pattern, scenario) && permitted.covers(difference))
                 .map(|(place, ..)| place)
                 .collect();
-            self.used.lock().unwrap().extend(&matching);
+            self.used.lock().unwrap_or_else(PoisonError::into_inner).extend(&matching);
             !matching.is_empty()
         };
         found.into_iter().filter(|difference| !covered(difference)).collect()
@@ -244,7 +269,7 @@ impl Table {
 
     /// Scenarios and differences of entries that match nothing any more.
     pub fn unused(&self) -> Vec<String> {
-        let used = self.used.lock().unwrap();
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let places = self.places().filter(|((entry, ..), ..)| !self.known[*entry].sometimes);
         places
             .filter(|(place, ..)| !used.contains(place))
@@ -265,26 +290,26 @@ impl Table {
 }
 
 /// The report about a scenario: its differences, and the writes to objects that differ.
-pub fn report(found: &[Difference], built_in: &Normal, stock: &Normal) -> String {
+pub fn report(found: &[Difference], sides: [&str; 2], built_in: &Normal, stock: &Normal) -> String {
     let mut text = String::new();
     for difference in found {
-        writeln!(text, "{difference}").unwrap();
+        let _ = writeln!(text, "{}", difference.text(sides));
     }
     for object in built_in.writes.keys().chain(stock.writes.keys()).collect::<BTreeSet<_>>() {
         let field = format!("field {object} ");
         if !found.iter().any(|difference| difference.what.starts_with(&field)) {
             continue;
         }
-        for (side, normal) in [("built-in", built_in), ("stock", stock)] {
-            writeln!(text, "  writes to {object}, {side}:").unwrap();
+        for (side, normal) in sides.into_iter().zip([built_in, stock]) {
+            let _ = writeln!(text, "  writes to {object}, {side}:");
             for write in normal.writes.get(object).into_iter().flatten().take(WRITES) {
                 let created = write.iter().any(|change| change == "(object)=exists");
                 let write = if created { "created".to_owned() } else { write.join(", ") };
-                writeln!(text, "    {write}").unwrap();
+                let _ = writeln!(text, "    {write}");
             }
             let more = normal.writes.get(object).map_or(0, Vec::len).saturating_sub(WRITES);
             if more > 0 {
-                writeln!(text, "    and {more} more").unwrap();
+                let _ = writeln!(text, "    and {more} more");
             }
         }
     }
