@@ -22,6 +22,7 @@ mod pages;
 mod permissions;
 mod private_files;
 mod push;
+mod scenarios;
 mod schemas;
 mod stock_sidecars;
 mod tap;

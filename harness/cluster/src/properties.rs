@@ -27,6 +27,8 @@ pub struct ClusterCapabilities {
     pub upstream_sidecars: bool,
     /// Controllers start the pods of Deployments, StatefulSets and Jobs: those of kube-controller-manager.
     pub workloads: bool,
+    /// ResourceQuotas are enforced: by kube-apiserver, and a controller that counts.
+    pub quotas: bool,
 }
 
 impl ClusterCapabilities {
@@ -40,6 +42,7 @@ impl ClusterCapabilities {
         retracts: false,
         upstream_sidecars: false,
         workloads: true,
+        quotas: true,
     };
 
     /// Those of the owner of a kind cluster; the other ones depend on its controllers and sidecars.
@@ -53,7 +56,7 @@ impl ClusterCapabilities {
     };
 
     /// Those of an embedded cluster.
-    pub const EMBEDDED: Self = Self { retracts: true, workloads: false, ..Self::KIND };
+    pub const EMBEDDED: Self = Self { retracts: true, workloads: false, quotas: false, ..Self::KIND };
 }
 
 /// The properties of a running cluster that depend on its kind.

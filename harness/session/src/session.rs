@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::tap::{FaultRule, KnownSecrets};
@@ -33,6 +33,9 @@ use crate::redact::redact;
 
 /// How long a probe object may take to be observed.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the driver may still list volumes at the end of a run before they are leaks, and how often that is looked at.
+const BACKEND: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// The leftovers of claims are not known.
 #[derive(Debug, thiserror::Error)]
@@ -335,10 +338,23 @@ impl Session {
         self.cluster.api_requests().await
     }
 
+    /// What the driver still has, once the volumes of which a case did not know have had time to be deleted: a claim that was
+    /// deleted while its volume was created.
+    async fn backend_leaks(&self) -> Vec<Leak> {
+        let end = Instant::now() + BACKEND;
+        loop {
+            let leaks = self.cluster.backend_leaks().await;
+            if leaks.is_empty() || Instant::now() > end {
+                return leaks;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
     /// Stops observing and takes the cluster down; returns the leaks of the whole run.
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
         let mut leaks = self.cluster.host_leaks(&[]);
-        leaks.extend(self.cluster.backend_leaks().await);
+        leaks.extend(self.backend_leaks().await);
         for leak in &leaks {
             self.emit(Event::Leak(leak.clone()));
         }

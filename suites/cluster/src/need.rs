@@ -23,6 +23,8 @@ pub enum Need {
     Alone,
     /// Controllers start the pods of Deployments, StatefulSets and Jobs.
     Workloads,
+    /// ResourceQuotas are enforced.
+    Quotas,
     /// The cluster allows its node agents to be disrupted.
     Agents,
     /// Pods may have hostPath volumes.
@@ -69,6 +71,7 @@ impl Need {
             | Self::WholeRun
             | Self::Alone
             | Self::Workloads
+            | Self::Quotas
             | Self::Agents
             | Self::HostPaths
             | Self::Root
@@ -93,6 +96,7 @@ impl claimcheck_engine::Need for Need {
             Self::Disrupt => "disrupt".to_owned(),
             Self::Agents => "node agents".to_owned(),
             Self::Workloads => "controllers of workloads".to_owned(),
+            Self::Quotas => "quotas".to_owned(),
             Self::HostPaths => "hostPath volumes".to_owned(),
             Self::Root => "pods as root".to_owned(),
             Self::Configure => "configure".to_owned(),
@@ -139,6 +143,10 @@ impl claimcheck_engine::Need for Need {
                  --install and --allow-disruptive",
             ),
             Self::WholeRun | Self::Alone => None,
+            Self::Quotas => unless(
+                cluster.quotas,
+                "ResourceQuotas are not enforced on this cluster: use --cluster kind",
+            ),
             Self::Workloads => unless(
                 cluster.workloads,
                 "no controller of this cluster starts the pods of Deployments, StatefulSets and Jobs: use --controllers \

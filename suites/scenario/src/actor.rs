@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
     /// The API server refused a request.
-    #[error("rejected: {0}")]
+    #[error("rejected: {}", words(.0))]
     Rejected(Box<kube::Error>),
     /// A wait has timed out, with what was seen last.
     #[error("not in time{0}")]
@@ -28,6 +28,14 @@ pub enum ActError {
     /// The step cannot be carried out.
     #[error("{0}")]
     Form(String),
+}
+
+/// Reason and message of the API server, or another error.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{}: {}", status.reason, status.message),
+        other => other.to_string(),
+    }
 }
 
 impl From<kube::Error> for ActError {
@@ -54,6 +62,8 @@ pub struct Actor {
     /// What references stand for.
     pub references: References,
     usual: Box<Usual>,
+    /// Unknown fields of objects are errors.
+    strict: bool,
 }
 
 /// Finds an object of a step.
@@ -62,7 +72,13 @@ type Find = Box<dyn Fn(&Store) -> Option<Value> + Send + Sync>;
 impl Actor {
     /// An actor; `usual` has what an object is like if its scenario does not say otherwise.
     pub fn new(client: Client, record: Record, references: References, usual: Box<Usual>) -> Self {
-        Self { client, record, references, usual }
+        Self { client, record, references, usual, strict: false }
+    }
+
+    /// The same actor, for which the API server refuses unknown fields of objects.
+    #[must_use]
+    pub fn strict(self) -> Self {
+        Self { strict: true, ..self }
     }
 
     /// Creates a namespace.
@@ -115,9 +131,25 @@ impl Actor {
             // It exists from the second object on.
             let _: Result<_, kube::Error> = self.create_namespace(&namespace).await;
         }
-        let created = self.api(kind, &namespace).create(&PostParams::default(), &object).await?;
+        let created = self.post(kind, &namespace, &object).await?;
         self.references.created(kind, name, created.metadata.uid.unwrap_or_default());
         Ok(())
+    }
+
+    async fn post(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: &DynamicObject,
+    ) -> Result<DynamicObject, kube::Error> {
+        if !self.strict {
+            return self.api(kind, namespace).create(&PostParams::default(), object).await;
+        }
+        let url = DynamicObject::url_path(&kind.resource(), Some(namespace).filter(|_| kind.namespaced));
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = http::Request::post(format!("{url}?fieldValidation=Strict"));
+        let request = request.header("Content-Type", "application/json").body(body);
+        self.client.request(request.map_err(kube::Error::HttpError)?).await
     }
 
     /// Applies an object.
@@ -129,6 +161,7 @@ impl Actor {
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let full = object.metadata.name.clone().unwrap_or_default();
         let params = PatchParams::apply("claimcheck-scenario").force();
+        let params = if self.strict { params.validation_strict() } else { params };
         let applied = self.api(kind, &namespace).patch(&full, &params, &Patch::Apply(&object)).await?;
         let uid = applied.metadata.uid.unwrap_or_default();
         if self.references.uid(kind.short, name) != uid {
@@ -144,7 +177,9 @@ impl Actor {
     pub async fn patch(&self, object: &str, with: &Value, status: bool) -> Result<(), ActError> {
         let key = self.references.key(object)?;
         let api = self.api(kind_of(&key)?, &key.1);
-        let (patch, params) = (Patch::Merge(with), PatchParams::default());
+        let params =
+            if self.strict { PatchParams::default().validation_strict() } else { PatchParams::default() };
+        let patch = Patch::Merge(with);
         match status {
             true => api.patch_status(&key.2, &params, &patch).await?,
             false => api.patch(&key.2, &params, &patch).await?,

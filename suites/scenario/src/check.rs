@@ -38,7 +38,32 @@ pub fn scenario(scenario: &Scenario) -> Option<Slip> {
     if let Some(what) = expected.filter_map(|seen| split(&seen.of).err()).next() {
         return Some(Slip { line: 0, what: format!("expect: {what}") });
     }
-    scenario.steps.iter().find_map(|of| step(of, scenario.world).map(at(of.line)))
+    let slip = scenario.steps.iter().find_map(|of| step(of, scenario.world).map(at(of.line)));
+    slip.or_else(|| not_held(&scenario.steps)).or_else(|| not_here(scenario))
+}
+
+/// A release without a hold before it.
+fn not_held(steps: &[Step]) -> Option<Slip> {
+    steps.iter().enumerate().find_map(|(number, step)| {
+        let method = step.release.as_ref()?;
+        let is_held = steps[..number].iter().any(|before| before.hold.as_ref() == Some(method));
+        (!is_held).then(|| Slip { line: step.line, what: format!("no step before holds {method}") })
+    })
+}
+
+/// A kind that no cluster has for which scenarios are.
+fn not_here(scenario: &Scenario) -> Option<Slip> {
+    let of_steps = scenario.steps.iter().filter_map(|step| Some((step.line, step.create.as_ref()?)));
+    let given = scenario.given.iter().map(|object| (0, object));
+    let is_grant = |object: &Object| match object.form() {
+        Ok(Given::Short(name, _)) => name.starts_with("grant "),
+        Ok(Given::Manifest(manifest)) => manifest["kind"] == "ReferenceGrant",
+        _ => false,
+    };
+    let (line, _) = given.chain(of_steps).find(|(_, object)| is_grant(object))?;
+    let what =
+        "a ReferenceGrant needs `world: controllers`: no kind of cluster has sources in other namespaces";
+    (scenario.world == World::Cluster).then(|| Slip { line, what: what.to_owned() })
 }
 
 /// What is wrong with an object.
@@ -110,7 +135,7 @@ fn step(step: &Step, world: World) -> Option<String> {
         ("status", step.status, &["patch"]),
         ("grace", step.grace.is_some(), &["delete"]),
         ("has", step.has.is_some(), &["until", "never"]),
-        ("gone", step.gone, &["until"]),
+        ("gone", step.gone, &["until", "never"]),
         ("reason", step.reason.is_some(), &["until", "never"]),
         ("message", step.message.is_some(), &["until", "never"]),
         ("count", step.count.is_some(), &["until"]),
@@ -131,6 +156,9 @@ fn step(step: &Step, world: World) -> Option<String> {
     let stray = fields.iter().find(|(_, is_set, of)| *is_set && !has(of));
     if let Some((field, _, of)) = stray {
         return Some(format!("{field} belongs to {}, which the step does not have", of.join(", ")));
+    }
+    if step.gone && step.has.is_some() {
+        return Some("an object that is gone has nothing: write `has` or `gone`".to_owned());
     }
     let missing = [
         ("exec", "run", step.run.is_some()),

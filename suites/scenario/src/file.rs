@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_model::{Capability, CsiMethod, Phase};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// The `apiVersion` of scenario files.
@@ -282,7 +282,9 @@ pub struct Step {
     pub message: Option<String>,
     /// Of `until call`: how many at least.
     pub count: Option<usize>,
-    /// Of `until`, and of `exec` to repeat it: the deadline in seconds.
+    /// Of `until`, and of `exec` to repeat it: the deadline, in seconds or as `2m`.
+    #[serde(default, deserialize_with = "seconds")]
+    #[schemars(with = "Option<Duration>")]
     pub within: Option<u64>,
     /// Of `exec`: the script, for `sh -c`.
     pub run: Option<String>,
@@ -312,6 +314,31 @@ pub struct Step {
     pub rejected: bool,
     /// The API server rejects it with this reason (`Invalid`, `Forbidden`) or with this text in its message.
     pub error: Option<String>,
+}
+
+/// A number of seconds, or a text such as `30s` or `2m`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Duration {
+    Seconds(u64),
+    Text(String),
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let text = match Option::<Duration>::deserialize(deserializer)? {
+        None => return Ok(None),
+        Some(Duration::Seconds(seconds)) => return Ok(Some(seconds)),
+        Some(Duration::Text(text)) => text,
+    };
+    let (number, factor) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 60),
+        (None, None) => (text.as_str(), 1),
+    };
+    let number: Result<u64, _> = number.parse();
+    let unknown =
+        |_| serde::de::Error::custom(format!("{text:?} is no duration: write seconds, `30s` or `2m`"));
+    number.map(|number| Some(number * factor)).map_err(unknown)
 }
 
 /// How a component is disrupted.

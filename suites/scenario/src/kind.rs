@@ -82,9 +82,27 @@ pub const KINDS: [Kind; 29] = [
     },
 ];
 
+/// kubectl's short forms.
+const ALIASES: [(&str, &str); 12] = [
+    ("pvc", "claim"),
+    ("pv", "volume"),
+    ("po", "pod"),
+    ("no", "node"),
+    ("sc", "class"),
+    ("vac", "attributes-class"),
+    ("vs", "snapshot"),
+    ("cm", "config"),
+    ("sa", "account"),
+    ("svc", "service"),
+    ("deploy", "deployment"),
+    ("sts", "stateful-set"),
+];
+
 impl Kind {
-    /// The kind of this name in scenarios, or in Kubernetes.
+    /// The kind of this name in scenarios, in Kubernetes, or of kubectl's short form.
     pub fn named(name: &str) -> Option<&'static Self> {
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, short)| *short);
+        let name = alias.unwrap_or(name);
         KINDS.iter().find(|kind| kind.short == name || kind.kind == name)
     }
 

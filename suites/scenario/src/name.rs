@@ -32,9 +32,9 @@ impl Names {
 
     /// The name of an object without a namespace. A leading `=` stands for a name that is used as it is.
     pub fn cluster(&self, name: &str) -> String {
-        match name.strip_prefix('=') {
-            Some(shared) => shared.to_owned(),
-            None => format!("{}{}{name}", self.scenario, self.joint),
+        match name.trim_start_matches('=') {
+            shared if shared != name => shared.to_owned(),
+            _ => format!("{}{}{name}", self.scenario, self.joint),
         }
     }
 }

@@ -83,9 +83,16 @@ struct Lines {
 pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
     let mut all: Vec<Read> = Vec::new();
     for path in paths {
+        let is_folder = path.is_dir();
+        let mut found = !is_folder;
         for file in files(path)? {
             let text = fs::read_to_string(&file)
                 .map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
+            // Manifests that scenarios name may be beside them.
+            if is_folder && !text.contains(GROUP) {
+                continue;
+            }
+            found = true;
             for read in parse(&file, &text)? {
                 if let Some(other) = all.iter().find(|other| other.scenario.name == read.scenario.name) {
                     return Err(ScenarioError::Twice {
@@ -97,6 +104,9 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
                 }
                 all.push(read);
             }
+        }
+        if !found {
+            return Err(ScenarioError::Empty(path.clone()));
         }
     }
     Ok(all)
@@ -125,7 +135,10 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     let form = |line, what: String| ScenarioError::Form { path: path.to_owned(), line, what };
     // Steps that scenarios share are aliases, which are no attack here.
-    let options = || serde_saphyr::options! { budget: None };
+    let options = || serde_saphyr::options! { budget: None, strict_booleans: true };
+    if let Some((line, what)) = other(text) {
+        return Err(form(line, what));
+    }
     let documents: Vec<Scenario> =
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
     let lines: Vec<Lines> =
@@ -152,17 +165,35 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
         if let Some((line, what)) = slip {
             return Err(form(line, what));
         }
-        expand(path, &mut scenario)?;
+        expand(path, line, &mut scenario)?;
         all.push(Read { scenario, path: path.to_owned(), line });
     }
     Ok(all)
 }
 
+/// What the `apiVersion` of scenarios begins with.
+const GROUP: &str = "claimcheck.dev/";
+
+/// A document that is another object, with its line.
+fn other(text: &str) -> Option<(u64, String)> {
+    #[derive(Deserialize)]
+    struct Head {
+        kind: Option<Spanned<String>>,
+    }
+    let heads: Vec<Head> = serde_saphyr::from_multiple(text).ok()?;
+    let kind = heads.into_iter().filter_map(|head| head.kind).find(|kind| kind.value != KIND)?;
+    let what = format!(
+        "a {} is no scenario: create it in one, or name its file there: `create: {{ file: .. }}`",
+        kind.value
+    );
+    Some((kind.referenced.line(), what))
+}
+
 /// Replaces files by the manifests in them.
-fn expand(path: &Path, scenario: &mut Scenario) -> Result<(), ScenarioError> {
+fn expand(path: &Path, line: u64, scenario: &mut Scenario) -> Result<(), ScenarioError> {
     let mut given = Vec::new();
     for object in std::mem::take(&mut scenario.given) {
-        given.extend(manifests(path, &object)?.unwrap_or_else(|| vec![object]));
+        given.extend(manifests(path, line, &object)?.unwrap_or_else(|| vec![object]));
     }
     scenario.given = given;
     let mut steps = Vec::new();
@@ -175,7 +206,7 @@ fn expand(path: &Path, scenario: &mut Scenario) -> Result<(), ScenarioError> {
                 continue;
             }
         };
-        let Some(manifests) = manifests(path, object)? else {
+        let Some(manifests) = manifests(path, step.line, object)? else {
             steps.push(step);
             continue;
         };
@@ -195,12 +226,17 @@ fn expand(path: &Path, scenario: &mut Scenario) -> Result<(), ScenarioError> {
 }
 
 /// The manifests of an object that is a file.
-fn manifests(path: &Path, object: &Object) -> Result<Option<Vec<Object>>, ScenarioError> {
+fn manifests(path: &Path, line: u64, object: &Object) -> Result<Option<Vec<Object>>, ScenarioError> {
     let Ok(Given::File(name)) = object.form() else { return Ok(None) };
     let file = path.parent().unwrap_or(Path::new("")).join(name);
-    let text =
-        fs::read_to_string(&file).map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
-    let all: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| yaml(&file, &error))?;
+    let text = fs::read_to_string(&file).map_err(|error| ScenarioError::Form {
+        path: path.to_owned(),
+        line,
+        what: format!("cannot read {}: {error}", file.display()),
+    })?;
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(&text, serde_saphyr::options! { strict_booleans: true })
+            .map_err(|error| yaml(&file, &error))?;
     let all = all.into_iter().filter(|manifest| !manifest.is_null()).map(Object);
     let all: Vec<Object> = all.collect();
     for object in &all {
@@ -322,7 +358,7 @@ mod tests {
             ),
             (
                 &format!("{HEAD}given: [{{ file: none.yaml }}]\nsteps: [{{ settle: 1 }}]\n"),
-                "cannot read none.yaml",
+                "a.yaml:3: cannot read none.yaml",
             ),
         ] {
             let error = error(text);
@@ -352,7 +388,11 @@ mod tests {
         assert_eq!(titles, ["create Secret a", "create Secret b"]);
         let waits: Vec<bool> = all[1].scenario.steps.iter().map(|step| step.until.is_some()).collect();
         assert_eq!(waits, [false, true]);
-        let twice = read_all(&[folder.path().to_owned()]).map(drop);
-        assert!(twice.unwrap_err().to_string().contains("both.yaml"), "a manifest is no scenario");
+        // Manifests beside scenarios are no scenarios.
+        assert_eq!(read_all(&[folder.path().to_owned()]).unwrap().len(), 2);
+        let manifest = read_all(&[folder.path().join("both.yaml")]).map(drop).unwrap_err().to_string();
+        assert!(manifest.contains("both.yaml:2: a Secret is no scenario"), "{manifest}");
+        let twice = read_all(&[file.clone(), file]).map(drop).unwrap_err().to_string();
+        assert!(twice.contains("a.yaml:3: a scenario one is also in"), "{twice}");
     }
 }

@@ -12,7 +12,7 @@ use kube::{
     core::DynamicObject,
     runtime::watcher::{self, Event, watcher},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
@@ -93,14 +93,24 @@ impl Store {
         let name = object.metadata.name.clone().unwrap_or_default();
         let namespace = object.metadata.namespace.clone().unwrap_or_default();
         let key: Key = (kind.kind, namespace, name);
-        let value = serde_json::to_value(object).unwrap_or_default();
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        // Objects of a list do not have them.
+        value["apiVersion"] = json!(kind.api_version());
+        value["kind"] = json!(kind.kind);
         match self.scenario(&key, &value) {
             Some(scenario) => {
                 self.activity.insert(scenario.clone(), Instant::now());
                 self.owners.insert(key.clone(), scenario);
             }
-            // Of a cluster in use, where most objects are not the scenario's.
-            None if matches!(self.scope, Scope::One(_)) => return,
+            // Of a cluster in use, where most objects are not the scenario's. It may name a node or a class.
+            None if matches!(self.scope, Scope::One(_)) => {
+                if !kind.namespaced && exists {
+                    self.latest.insert(key, value);
+                } else {
+                    self.latest.remove(&key);
+                }
+                return;
+            }
             None => {}
         }
         if exists {
@@ -144,6 +154,11 @@ impl Store {
                 self.scope.of_namespace(&namespace)
             }),
         }
+    }
+
+    /// The objects of a kind that exist and are a scenario's.
+    pub fn own(&self, kind: &'static str) -> impl Iterator<Item = (&Key, &Value)> {
+        self.latest.iter().filter(move |(key, _)| key.0 == kind && self.owners.contains_key(*key))
     }
 
     /// The scenario of an object.

@@ -38,8 +38,16 @@ pub struct Saved {
 }
 
 /// Fields that depend on the cluster.
-const LEFT_OUT: [&str; 6] =
-    ["allowedTopologies", "nodeAffinity", "matchLabels", "snapshotHandle", "creationTime", "restoreSize"];
+const LEFT_OUT: [&str; 8] = [
+    "allowedTopologies",
+    "nodeAffinity",
+    "matchLabels",
+    "snapshotHandle",
+    "creationTime",
+    "restoreSize",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
 /// Annotations that name nodes or times.
 const ANNOTATIONS: [&str; 1] = ["volume.kubernetes.io/selected-node"];
 /// Of pods only events with these words in their reason are compared: others are about images and containers.
@@ -150,6 +158,16 @@ impl Saved {
                 "metadata": { "name": object["metadata"]["name"], "uid": object["metadata"]["uid"] },
                 "status": { "phase": object["status"]["phase"] },
             }),
+            "event" => {
+                let message = object["message"].as_str().unwrap_or_default();
+                let message = self
+                    .nodes
+                    .iter()
+                    .fold(message.to_owned(), |message, node| message.replace(node, "<node>"));
+                let mut event = object.clone();
+                event["message"] = json!(message);
+                event
+            }
             _ => object.clone(),
         };
         self.without(&object, text)

@@ -73,6 +73,14 @@ impl InFlight {
         lost
     }
 
+    /// The number of calls of `method` in progress for one of these volumes; CreateVolume has only the volume's name.
+    pub fn count(&self, method: CsiMethod, volumes: &[String]) -> u64 {
+        let calls = self.calls.borrow();
+        let is_meant =
+            |call: &&TapRecord| call.method == method && volumes.iter().any(|of| call.volume() == of);
+        calls.values().filter(is_meant).count().try_into().unwrap_or(u64::MAX)
+    }
+
     /// Waits until a call of `method` for volume `handle` is in progress; CreateVolume has only the volume's name.
     pub async fn until_started(&self, method: CsiMethod, handle: &str) {
         let expected = |call: &TapRecord| call.method == method && call.volume() == handle;

@@ -72,10 +72,13 @@ pub enum FaultAction {
     },
     /// It never reaches the driver and never returns: the deadline ends it.
     Hang,
-    /// It reaches the driver once no rule has this action any more.
+    /// It waits until no rule has this action any more; then it reaches the driver.
     Hold {
         /// Which hold: unique among those in force.
         name: String,
+        /// It fails then, and never reaches the driver.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refuse: bool,
     },
     /// The driver executes it, but the response is lost: `Unavailable`.
     DropAfter,
@@ -85,7 +88,8 @@ impl FaultAction {
     /// Whether the caller sees a failure; a delayed call may succeed.
     pub fn fails(&self) -> bool {
         match self {
-            Self::Delay { .. } | Self::Hold { .. } => false,
+            Self::Delay { .. } => false,
+            Self::Hold { refuse, .. } => *refuse,
             Self::Error { .. } | Self::Hang | Self::DropAfter => true,
         }
     }

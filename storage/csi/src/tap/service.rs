@@ -165,10 +165,13 @@ where
         }
         Some(FaultAction::Error { code, message }) => return Err(Status::new(code, message)),
         Some(FaultAction::Hang) => std::future::pending().await,
-        Some(action @ FaultAction::Hold { .. }) => {
+        Some(action @ FaultAction::Hold { refuse, .. }) => {
             // Held calls are rare, and only in tests: nothing announces the end of a rule.
             while faults.has(&action) {
                 sleep(HELD).await;
+            }
+            if refuse {
+                return Err(Status::unavailable("the call was not answered (injected fault)"));
             }
             false
         }

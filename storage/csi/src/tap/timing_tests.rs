@@ -112,7 +112,7 @@ async fn a_hang_ends_with_the_deadline_and_never_reaches_the_driver() {
 
 #[tokio::test(start_paused = true)]
 async fn a_held_call_reaches_the_driver_once_the_rule_is_gone() {
-    let hold = || FaultRule::new("DeleteVolume", FaultAction::Hold { name: "one".into() });
+    let hold = || FaultRule::new("DeleteVolume", FaultAction::Hold { name: "one".into(), refuse: false });
     let (mut bench, mut client) = driver(AT_ONCE, hold());
     let faults = bench.faults.clone();
     let call = tokio::spawn(async move { client.delete_volume(delete()).await });

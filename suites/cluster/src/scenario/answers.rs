@@ -43,14 +43,15 @@ impl Answers {
         let mut rules = Vec::new();
         for (method, (of, node)) in &self.held {
             let name = format!("{}/{method}", references.names.scenario);
-            let rule = FaultRule::new(method.as_str(), FaultAction::Hold { name });
+            let rule = FaultRule::new(method.as_str(), FaultAction::Hold { name, refuse: false });
             rules.extend(on_volumes(rule, of.as_deref(), node.as_deref(), references, store));
         }
         for (method, answers) in &self.script {
             let mut skip = 0;
             for answer in answers {
                 let count = u32::try_from(answer.times).ok().filter(|times| *times > 0);
-                let rule = FaultRule { skip, count, ..FaultRule::new(method.as_str(), action(answer)) };
+                let rule =
+                    FaultRule { skip, count, ..FaultRule::new(method.as_str(), action(answer, references)) };
                 // Each matching rule counts a call, down to the one that decides.
                 skip += count.unwrap_or_default();
                 rules.extend(on_volumes(
@@ -66,7 +67,7 @@ impl Answers {
     }
 }
 
-fn action(answer: &Answer) -> FaultAction {
+fn action(answer: &Answer, references: &References) -> FaultAction {
     if let Some(fail) = &answer.fail {
         let (name, message) = fail.split_once(' ').unwrap_or((fail, ""));
         let codes = (0..17).map(Code::from);
@@ -77,7 +78,8 @@ fn action(answer: &Answer) -> FaultAction {
     match answer.late {
         Some(ms) => FaultAction::Delay { ms },
         None if answer.lost => FaultAction::DropAfter,
-        None => FaultAction::Hang,
+        // Until the end of the scenario, whose clean-up it would hold up.
+        None => FaultAction::Hold { name: format!("{}/hang", references.names.scenario), refuse: true },
     }
 }
 
@@ -102,8 +104,7 @@ fn on_volumes(
         return vec![rule.on_volume(part)];
     }
     if [CsiMethod::DeleteSnapshot.as_str(), CsiMethod::GetSnapshot.as_str()].contains(&rule.method.as_str()) {
-        let contents = store.latest.iter().filter(|(key, _)| key.0 == "VolumeSnapshotContent");
-        let handles = contents.filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
+        let handles = store.own("VolumeSnapshotContent").filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
         return handles.map(|handle| rule.clone().on_volume(handle)).collect();
     }
     let is_meant = |volume: &&serde_json::Value| {
@@ -114,8 +115,7 @@ fn on_volumes(
             None => claimcheck_scenario::scenario_of(namespace) == scenario,
         }
     };
-    let volumes =
-        store.latest.iter().filter(|(key, _)| key.0 == "PersistentVolume").map(|(_, volume)| volume);
+    let volumes = store.own("PersistentVolume").map(|(_, volume)| volume);
     let handles =
         volumes.filter(is_meant).filter_map(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
     handles.map(|handle| rule.clone().on_volume(handle)).collect()

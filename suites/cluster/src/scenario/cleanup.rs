@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use claimcheck_cluster::{Disruption, Victim};
 use claimcheck_scenario::{Kind, Record};
 use kube::{
     Api, Client,
@@ -24,19 +25,53 @@ pub(crate) struct Cleanup {
     namespace: String,
     /// Kind, namespace and name of what it has created.
     created: Mutex<Vec<(&'static Kind, String, String)>>,
+    /// The former values of fields of objects that are not the scenario's.
+    restored: Mutex<Vec<(&'static Kind, String, String, Value)>>,
+    /// What is stopped or paused, with what ends that.
+    disrupted: Mutex<Vec<(Victim, Disruption)>>,
     limit: Duration,
 }
 
 impl Cleanup {
     /// Of a scenario in this namespace; its objects must be gone after `limit`.
     pub(super) fn new(client: Client, record: Record, namespace: &str, limit: Duration) -> Self {
-        Self { client, record, namespace: namespace.to_owned(), created: Mutex::default(), limit }
+        Self {
+            client,
+            record,
+            namespace: namespace.to_owned(),
+            created: Mutex::default(),
+            restored: Mutex::default(),
+            disrupted: Mutex::default(),
+            limit,
+        }
     }
 
     /// An object was created.
     pub(super) fn created(&self, kind: &'static Kind, namespace: &str, name: &str) {
         let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
         created.push((kind, namespace.to_owned(), name.to_owned()));
+    }
+
+    /// A field of an object that is not the scenario's will be changed.
+    pub(super) fn restore(&self, kind: &'static Kind, namespace: &str, name: &str, former: Value) {
+        let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
+        restored.push((kind, namespace.to_owned(), name.to_owned(), former));
+    }
+
+    /// A component is disrupted.
+    pub(super) fn disrupted(&self, victim: &Victim, how: Disruption) {
+        let mut disrupted = self.disrupted.lock().unwrap_or_else(PoisonError::into_inner);
+        disrupted.retain(|(other, _)| other != victim);
+        match how {
+            Disruption::Stop => disrupted.push((victim.clone(), Disruption::Start)),
+            Disruption::Pause => disrupted.push((victim.clone(), Disruption::Resume)),
+            Disruption::Kill | Disruption::Start | Disruption::Resume | Disruption::Configure(_) => {}
+        }
+    }
+
+    /// What ends the disruptions that the scenario has not ended, once.
+    pub(crate) fn ends(&self) -> Vec<(Victim, Disruption)> {
+        std::mem::take(&mut self.disrupted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn all(&self) -> Vec<(&'static Kind, String, String)> {
@@ -56,6 +91,12 @@ impl Cleanup {
     /// # Errors
     /// An object cannot be deleted, or is not gone in time.
     pub(crate) async fn before(&self) -> Result<()> {
+        let restored = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
+        for (kind, namespace, name, former) in restored.into_iter().rev() {
+            let patched =
+                self.api(kind, &namespace).patch(&name, &PatchParams::default(), &Patch::Merge(former)).await;
+            patched.with_context(|| format!("{} {name} cannot be restored", kind.kind))?;
+        }
         let created = self.all();
         for (kind, namespace, name) in created.iter().filter(|(kind, ..)| kind.is_workload()) {
             self.delete(kind, namespace, name, &DeleteParams::foreground()).await?;
@@ -99,7 +140,7 @@ impl Cleanup {
     /// Provisioned volumes with policy Retain would be left in the storage system.
     async fn release_volumes(&self) -> Result<()> {
         let retained: Vec<String> = self.record.read(|store| {
-            let volumes = store.latest.iter().filter(|(key, _)| key.0 == "PersistentVolume");
+            let volumes = store.own("PersistentVolume");
             let is_retained = |volume: &Value| {
                 volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
                     && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()

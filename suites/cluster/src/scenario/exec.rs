@@ -5,11 +5,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::AttachParams};
 use tokio::io::AsyncReadExt;
 
+/// The exit code of a script that failed in another way than by one.
+const UNKNOWN: i32 = -1;
+
 /// How a script has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// It exited with 0.
-    pub succeeded: bool,
+    /// The exit code.
+    pub code: i32,
     /// What it printed to standard output, without white space at both ends.
     pub output: String,
     /// What it printed to standard error.
@@ -40,8 +43,11 @@ pub(super) async fn run(api: &Api<Pod>, pod: &str, container: Option<&str>, scri
     };
     let status =
         status.with_context(|| format!("the connection to pod {pod} ended before its script did"))?;
-    let succeeded = status.status.as_deref() == Some("Success");
-    Ok(Ended { succeeded, output: output.trim().to_owned(), errors: errors.trim().to_owned() })
+    let causes = status.details.into_iter().flat_map(|details| details.causes.unwrap_or_default());
+    let mut exits = causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    let exit = exits.next().and_then(|cause| cause.message?.parse().ok());
+    let code = if status.status.as_deref() == Some("Success") { 0 } else { exit.unwrap_or(UNKNOWN) };
+    Ok(Ended { code, output: output.trim().to_owned(), errors: errors.trim().to_owned() })
 }
 
 async fn read_all(stream: Option<impl AsyncReadExt + Unpin>, text: &mut String) -> std::io::Result<()> {

@@ -1,10 +1,15 @@
 //! What must hold for a whole scenario.
 
-use anyhow::{Result, bail, ensure};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
 use claimcheck_model::{CsiMethod, Outcome};
 use claimcheck_scenario::{Expect, Seen};
 
 use super::play::Player;
+
+/// How long the last calls of a scenario may take.
+const ORDER: Duration = Duration::from_secs(10);
 
 /// Checks all expectations at the end of a scenario.
 pub(super) async fn check(player: &Player, expect: &Expect) -> Result<()> {
@@ -12,15 +17,23 @@ pub(super) async fn check(player: &Player, expect: &Expect) -> Result<()> {
     if !expect.calls.is_empty() {
         let counts: Vec<(CsiMethod, u64)> =
             expect.calls.iter().map(|(method, count)| (*method, *count)).collect();
-        t.expect_only(&counts).await?;
+        t.expect_only(&counts).await.context("expect.calls")?;
     }
     if !expect.order.is_empty() {
-        let calls = t.succeeded_calls().await?;
-        let mut rest = expect.order.iter().peekable();
-        for call in &calls {
-            rest.next_if(|next| *next == call);
+        let end = Instant::now() + ORDER;
+        let missing = |calls: &[CsiMethod]| {
+            let mut rest = expect.order.iter().peekable();
+            for call in calls {
+                rest.next_if(|next| *next == call);
+            }
+            rest.next().copied()
+        };
+        let mut calls = t.succeeded_calls().await?;
+        while missing(&calls).is_some() && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            calls = t.succeeded_calls().await?;
         }
-        if let Some(missing) = rest.next() {
+        if let Some(missing) = missing(&calls) {
             let names =
                 |calls: &[CsiMethod]| calls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             bail!(

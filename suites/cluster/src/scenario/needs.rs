@@ -29,6 +29,7 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
         (has("snapshot"), Need::Capability(Capability::SnapshotDataSource)),
         (has("group"), Need::Capability(Capability::GroupSnapshot)),
         (kinds.iter().any(|kind| kind.is_workload()), Need::Workloads),
+        (has("quota"), Need::Quotas),
         (scenario.alone || steps().any(|step| step.fault.is_some()), Need::Alone),
         (requires.root, Need::Root),
         (requires.attach, Need::Attach),

@@ -66,6 +66,8 @@ struct Never {
 enum Unwanted {
     /// An object that has this, in the versions from this number on.
     Object { key: claimcheck_scenario::Key, has: Value, from: usize },
+    /// The deletion of an object, in the versions from this number on.
+    Deletion { key: claimcheck_scenario::Key, from: usize },
     /// An event, in the versions from this number on.
     Event { event: EventOf, from: usize },
     /// More calls than before, for one claim or all.
@@ -109,7 +111,7 @@ impl Player {
         t.clean_up_with(cleanup.clone());
         let usual = Usual::of(&t);
         let usual = move |kind: &Kind, name: &str, of: &References| usual.object(kind, name, of);
-        let actor = Actor::new(client, record, references, Box::new(usual));
+        let actor = Actor::new(client, record, references, Box::new(usual)).strict();
         let (answers, nevers, outcome) = (Answers::default(), Vec::new(), Outcome::new());
         let (written, blocks) = (BTreeMap::new(), Vec::new());
         Ok(Self {
@@ -197,6 +199,7 @@ impl Player {
     /// Carries out a step, and waits for what it waits for.
     async fn step(&mut self, step: &Step) -> Result<()> {
         self.know().await;
+        self.is_known(step)?;
         if let Some(script) = &step.driver {
             self.answers.follow(script);
             self.arm().await;
@@ -220,6 +223,32 @@ impl Player {
         Ok(())
     }
 
+    /// A reference to what does not exist would be looked for in vain, or be gone at once.
+    fn is_known(&self, step: &Step) -> Result<()> {
+        let names = [&step.patch, &step.delete, &step.until, &step.never].into_iter().flatten().cloned();
+        let mut values: Vec<Value> = names.map(Value::String).collect();
+        values.extend([step.with.clone()].into_iter().chain(step.has.clone()));
+        values.extend(step.create.iter().chain(&step.apply).map(|object| object.0.clone()));
+        for value in &values {
+            let filled = self.actor.references.filled(value).to_string();
+            ensure!(
+                !filled.contains("no-uid") && !filled.contains("no-node"),
+                "{value} refers to an object that does not exist: filled in, it is {filled}"
+            );
+            if let Some(unset) = unset(value, &self.actor.references) {
+                bail!("{unset} stands for nothing: pass --set {}=VALUE", unset.trim_start_matches('$'));
+            }
+        }
+        for claim in &step.uses {
+            let key = self.actor.references.key(&format!("claim {claim}")).map_err(anyhow::Error::msg)?;
+            let created = self.actor.references.uid("claim", claim) != "no-uid";
+            let exists = created || self.actor.record.read(|store| store.latest.contains_key(&key));
+            let other = self.actor.references.uid("claim", &format!("other/{claim}")) != "no-uid";
+            ensure!(exists || other, "uses: there is no claim {claim}: create it first");
+        }
+        Ok(())
+    }
+
     async fn quiet(&self, milliseconds: u64) {
         let quiet = Duration::from_millis(milliseconds);
         self.actor.record.quiet(self.t.namespace(), quiet, self.t.step()).await;
@@ -236,6 +265,7 @@ impl Player {
             self.note(kind, &object);
             self.actor.apply(kind, &name, &object).await?;
         } else if let Some(object) = &step.patch {
+            self.keep(object, &with).await?;
             self.actor.patch(object, &with, false).await?;
         } else if let Some(object) = &step.delete {
             self.actor.delete(object, step.grace).await?;
@@ -273,7 +303,7 @@ impl Player {
         uses: &[String],
     ) -> Result<(&'static Kind, String, Value)> {
         let references = &self.actor.references;
-        let (kind, name, mut object) = match object.form().map_err(anyhow::Error::msg)? {
+        let (kind, name, object) = match object.form().map_err(anyhow::Error::msg)? {
             Given::Short(text, more) => {
                 let text = references.fill(text);
                 let (kind, name) = split(&text).map_err(anyhow::Error::msg)?;
@@ -288,14 +318,31 @@ impl Player {
                 let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 merge(&mut manifest, with);
                 with_own_names(&mut manifest, &self.own);
-                match kind.namespaced {
-                    true => manifest["metadata"]["namespace"] = json!(self.t.namespace()),
-                    false => manifest["metadata"]["name"] = json!(references.names.cluster(&name)),
+                if !kind.namespaced {
+                    manifest["metadata"]["name"] = json!(references.names.cluster(&name));
+                    return self.made(kind, name, manifest, uses);
                 }
+                // Whatever namespace it names: that of a report does not exist here.
+                let (other, _) = references.names.namespaced("other/");
+                let is_other = manifest["metadata"]["namespace"] == other.as_str();
+                let namespace = if is_other { other } else { self.t.namespace().to_owned() };
+                manifest["metadata"]["namespace"] = json!(namespace);
+                let name = if is_other { format!("other/{name}") } else { name };
                 (kind, name, manifest)
             }
             Given::File(path) => bail!("{path} was not read"),
         };
+        self.made(kind, name, object, uses)
+    }
+
+    /// An object, with the claims that it uses, and what the run says about its pods.
+    fn made(
+        &mut self,
+        kind: &'static Kind,
+        name: String,
+        mut object: Value,
+        uses: &[String],
+    ) -> Result<(&'static Kind, String, Value)> {
         if kind.short == "claim" && object["spec"]["volumeMode"] == "Block" {
             self.blocks.push(name.clone());
         }
@@ -330,6 +377,21 @@ impl Player {
         let mut pod: Pod = serde_json::from_value(json!({ "spec": template["spec"] }))?;
         self.t.workload().dress(&mut pod);
         merge(&mut template["spec"], &serde_json::to_value(pod.spec)?);
+        Ok(())
+    }
+
+    /// Remembers the fields of an object that is not the scenario's, to restore them at its end.
+    async fn keep(&self, object: &str, with: &Value) -> Result<()> {
+        let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+        let is_own = key.1.starts_with(self.t.namespace()) || key.2.starts_with(self.t.namespace());
+        let is_own = is_own || self.actor.record.read(|store| store.owner(&key).is_some());
+        if is_own {
+            return Ok(());
+        }
+        let (kind, _) = split(key.0).map_err(anyhow::Error::msg)?;
+        let Some(now) = self.actor.api(kind, &key.1).get_opt(&key.2).await? else { return Ok(()) };
+        let now = serde_json::to_value(now)?;
+        self.cleanup.restore(kind, &key.1, &key.2, former(&now, with));
         Ok(())
     }
 
@@ -412,7 +474,22 @@ impl Player {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
+        if step.gone {
+            self.was_there(what)?;
+        }
         Ok(self.while_armed(self.actor.until_object(what, step, limit)).await?)
+    }
+
+    /// An object that never existed, because its name is misspelt, would be gone at once.
+    fn was_there(&self, object: &str) -> Result<()> {
+        let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+        let (kind, name) = split(object).map_err(anyhow::Error::msg)?;
+        let created = self.actor.references.uid(kind.short, name) != "no-uid";
+        let seen = self.actor.record.read(|store| {
+            store.latest.contains_key(&key) || store.versions.iter().any(|version| version.key == key)
+        });
+        ensure!(created || seen, "there never was a {object}, so it cannot be gone: is its name right?");
+        Ok(())
     }
 
     /// The uids of one claim, or all.
@@ -430,8 +507,27 @@ impl Player {
 
     /// The number of calls of a method up to now, also of those that an answer of the scenario made fail.
     async fn calls(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
-        let balance = self.t.session().timeline().balance(self.uids(claim)?).await?;
-        Ok(balance.all_calls(method) + balance.injected.get(&method).copied().unwrap_or_default())
+        let uids = self.uids(claim)?;
+        let begun = self.t.session().in_flight().count(method, &self.volumes_of(&uids));
+        let balance = self.t.session().timeline().balance(uids).await?;
+        Ok(begun + balance.all_calls(method) + balance.injected.get(&method).copied().unwrap_or_default())
+    }
+
+    /// The names and handles of the volumes and snapshots of claims.
+    fn volumes_of(&self, uids: &[String]) -> Vec<String> {
+        let mut names: Vec<String> = uids.iter().map(|uid| format!("pvc-{uid}")).collect();
+        self.actor.record.read(|store| {
+            let is_of = |volume: &Value| {
+                let of = volume["spec"]["claimRef"]["uid"].as_str();
+                of.is_some_and(|of| uids.iter().any(|uid| uid == of))
+            };
+            let volumes = store.own("PersistentVolume").filter(|(_, volume)| is_of(volume));
+            let handles = volumes.map(|(_, volume)| &volume["spec"]["csi"]["volumeHandle"]);
+            let contents =
+                store.own("VolumeSnapshotContent").map(|(_, content)| &content["status"]["snapshotHandle"]);
+            names.extend(handles.chain(contents).filter_map(Value::as_str).map(str::to_owned));
+        });
+        names
     }
 
     /// The number of ended phases of a name.
@@ -455,6 +551,9 @@ impl Player {
             return Ok(Unwanted::Call { method, claim: claim.map(str::to_owned), before });
         }
         let key = self.actor.references.key(what).map_err(anyhow::Error::msg)?;
+        if step.gone {
+            return Ok(Unwanted::Deletion { key, from });
+        }
         let has = step.has.as_ref().map(|has| self.actor.references.filled(has)).unwrap_or(json!({}));
         Ok(Unwanted::Object { key, has, from })
     }
@@ -466,6 +565,10 @@ impl Player {
                 let versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
                 let mut objects = versions.filter_map(|version| version.object.as_ref());
                 objects.find(|object| matches(object, has)).map(|_| format!("it had {has}"))
+            }),
+            Unwanted::Deletion { key, from } => self.actor.record.read(|store| {
+                let mut versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
+                versions.any(|version| version.object.is_none()).then(|| "it was deleted".to_owned())
             }),
             Unwanted::Event { event, from } => self.actor.record.read(|store| {
                 let objects = store.versions.iter().skip(*from).filter_map(|version| version.object.as_ref());
@@ -487,13 +590,14 @@ impl Player {
         let end = tokio::time::Instant::now() + step.within.map_or(Duration::ZERO, |_| self.limit(step));
         loop {
             let ended = self.in_pod(pod, step, &script).await?;
-            let wrong = if ended.succeeded == step.fails {
-                let how = if step.fails { "it must fail, but did not" } else { "it failed" };
-                Some(format!("{how}: {}", words(&ended)))
+            let wrong = if (ended.code == 0) == step.fails {
+                let must = if step.fails { ", but must fail" } else { "" };
+                Some(format!("the script {}{must}", words(&ended)))
             } else {
                 let differs = expected.as_ref().filter(|expected| expected.trim() != ended.output);
-                differs
-                    .map(|expected| format!("it printed {:?} instead of {:?}", ended.output, expected.trim()))
+                differs.map(|expected| {
+                    format!("the script printed {:?} instead of {:?}", ended.output, expected.trim())
+                })
             };
             match wrong {
                 None => return Ok(()),
@@ -527,7 +631,7 @@ impl Player {
             "awk 'BEGIN{{for(i=0;i<{lines};i++)printf \"{seed} %014d\\n\",i}}' | head -c {size} > {path} && sync"
         );
         let ended = self.in_pod(pod, step, &script).await?;
-        ensure!(ended.succeeded, "the data cannot be written: {}", words(&ended));
+        ensure!(ended.code == 0, "the data cannot be written: the script {}", words(&ended));
         self.written.insert(path, (seed, size));
         Ok(())
     }
@@ -538,7 +642,7 @@ impl Player {
         let (seed, size) =
             self.written.get(like).with_context(|| format!("no step has written {like}: write it first"))?;
         let ended = self.in_pod(pod, step, &format!("head -c {size} {path} | sha256sum")).await?;
-        ensure!(ended.succeeded, "the data cannot be read: {}", words(&ended));
+        ensure!(ended.code == 0, "the data cannot be read: the script {}", words(&ended));
         let seen = ended.output.split_whitespace().next().unwrap_or_default();
         let expected = hex(&content(seed, *size));
         ensure!(
@@ -578,9 +682,45 @@ impl Player {
             _ => nodes.into_iter().map(Victim::Driver).collect(),
         };
         for victim in victims {
+            self.cleanup.disrupted(&victim, disruption);
             self.t.disrupt(victim, disruption).await?;
         }
         Ok(())
+    }
+}
+
+/// The former values of the fields of a patch.
+fn former(now: &Value, patch: &Value) -> Value {
+    match patch {
+        Value::Object(fields) => {
+            let of = |key: &str| now.get(key).unwrap_or(&Value::Null);
+            let former_of = |(key, patch): (&String, &Value)| {
+                (
+                    key.clone(),
+                    match of(key) {
+                        Value::Object(_) => former(of(key), patch),
+                        other => other.clone(),
+                    },
+                )
+            };
+            Value::Object(fields.iter().map(former_of).collect())
+        }
+        _ => now.clone(),
+    }
+}
+
+/// A text that is a reference to a value, which is not given.
+fn unset(value: &Value, references: &References) -> Option<String> {
+    match value {
+        Value::String(text) => {
+            let name = text.strip_prefix('$')?;
+            let is_name =
+                !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+            (is_name && references.fill(text) == *text).then(|| text.clone())
+        }
+        Value::Array(items) => items.iter().find_map(|item| unset(item, references)),
+        Value::Object(fields) => fields.values().find_map(|value| unset(value, references)),
+        _ => None,
     }
 }
 
@@ -605,15 +745,17 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn words(ended: &Ended) -> String {
-    let text = [&ended.errors, &ended.output].into_iter().find(|text| !text.is_empty());
-    text.map_or("it printed nothing".to_owned(), |text| format!("it printed {text:?}"))
+    let printed = [("to standard error ", &ended.errors), ("", &ended.output)];
+    let printed = printed.into_iter().filter(|(_, text)| !text.is_empty());
+    let printed: Vec<String> = printed.map(|(to, text)| format!("{to}{text:?}")).collect();
+    let printed = if printed.is_empty() { "nothing".to_owned() } else { printed.join(", and ") };
+    format!("exited with {} and printed {printed}", ended.code)
 }
 
-/// The volumes that are recorded.
+/// The volumes and snapshots of the scenario.
 fn volumes(store: &Store) -> Vec<String> {
-    let volumes =
-        store.latest.keys().filter(|key| ["PersistentVolume", "VolumeSnapshotContent"].contains(&key.0));
-    volumes.map(|key| key.2.clone()).collect()
+    let of = |kind| store.own(kind).map(|(key, _)| key.2.clone());
+    of("PersistentVolume").chain(of("VolumeSnapshotContent")).collect()
 }
 
 fn merge(into: &mut Value, changes: &Value) {
