@@ -104,7 +104,9 @@ fn on_volumes(
         return vec![rule.on_volume(part)];
     }
     if [CsiMethod::DeleteSnapshot.as_str(), CsiMethod::GetSnapshot.as_str()].contains(&rule.method.as_str()) {
-        let handles = store.own("VolumeSnapshotContent").filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
+        let handles = store
+            .own("VolumeSnapshotContent")
+            .filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
         return handles.map(|handle| rule.clone().on_volume(handle)).collect();
     }
     let is_meant = |volume: &&serde_json::Value| {
