@@ -38,6 +38,11 @@ pub fn scenario(scenario: &Scenario) -> Option<Slip> {
     if let Some(what) = expected.filter_map(|seen| split(&seen.of).err()).next() {
         return Some(Slip { line: 0, what: format!("expect: {what}") });
     }
+    let methods = scenario.expect.calls.keys().chain(&scenario.expect.order).copied();
+    if let Some(what) = methods.filter(|_| scenario.world == World::Cluster).find_map(|of| counted(of).err())
+    {
+        return Some(Slip { line: 0, what: format!("expect: {what}") });
+    }
     let slip = scenario.steps.iter().find_map(|of| step(of, scenario.world).map(at(of.line)));
     slip.or_else(|| not_held(&scenario.steps)).or_else(|| not_here(scenario))
 }
@@ -199,6 +204,31 @@ fn step(step: &Step, world: World) -> Option<String> {
     in_world(step, &set, world)
 }
 
+/// The calls that are about one volume or snapshot, and so belong to a claim.
+const COUNTED: [CsiMethod; 14] = [
+    CsiMethod::CreateVolume,
+    CsiMethod::DeleteVolume,
+    CsiMethod::ControllerPublishVolume,
+    CsiMethod::ControllerUnpublishVolume,
+    CsiMethod::ControllerExpandVolume,
+    CsiMethod::ControllerModifyVolume,
+    CsiMethod::NodeStageVolume,
+    CsiMethod::NodeUnstageVolume,
+    CsiMethod::NodePublishVolume,
+    CsiMethod::NodeUnpublishVolume,
+    CsiMethod::NodeExpandVolume,
+    CsiMethod::CreateSnapshot,
+    CsiMethod::DeleteSnapshot,
+    CsiMethod::GetSnapshot,
+];
+
+fn counted(method: CsiMethod) -> Result<CsiMethod, String> {
+    let is_counted = COUNTED.contains(&method);
+    is_counted
+        .then_some(method)
+        .ok_or_else(|| format!("calls of {method} belong to no claim, so they are not counted"))
+}
+
 /// What can be disrupted.
 const VICTIMS: [&str; 3] = ["controllers", "agent", "driver"];
 
@@ -209,7 +239,7 @@ fn wait(what: &str, step: &Step) -> Option<String> {
         Some((subject @ ("call" | "phase"), rest)) => {
             let (name, object) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
             let known = match subject {
-                "call" => method(name).map(drop),
+                "call" => method(name).and_then(counted).map(drop),
                 _ => phase(name).map(drop),
             };
             if let Err(what) = known {

@@ -429,19 +429,29 @@ impl Step {
             .or_else(|| self.fault.as_ref().map(|faults| ("fault", faults.join(", "))))
     }
 
-    /// What it does, for reports.
+    /// What it waits for.
+    fn wait(&self) -> Option<String> {
+        let what = self.until.as_ref()?;
+        let gone = if self.gone { " gone".to_owned() } else { String::new() };
+        let has = self.has.as_ref().map(|has| format!(" {has}")).unwrap_or_default();
+        let reason = self.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+        let count = self.count.map(|count| format!(" {count}")).unwrap_or_default();
+        Some(format!("until {what}{gone}{has}{reason}{count}"))
+    }
+
+    /// What it does, for reports: its action, or what it waits for.
     pub fn title(&self) -> String {
-        let until = || {
-            let what = self.until.as_ref()?;
-            let gone = if self.gone { " gone".to_owned() } else { String::new() };
-            let has = self.has.as_ref().map(|has| format!(" {has}")).unwrap_or_default();
-            let reason = self.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-            let count = self.count.map(|count| format!(" {count}")).unwrap_or_default();
-            Some(format!("until {what}{gone}{has}{reason}{count}"))
-        };
         self.action()
             .map(|(verb, of)| format!("{verb} {of}").trim_end().to_owned())
-            .or_else(until)
+            .or_else(|| self.wait())
             .unwrap_or_else(|| if self.driver.is_some() { "driver".into() } else { "settle".into() })
+    }
+
+    /// The same with what it waits for after its action.
+    pub fn whole_title(&self) -> String {
+        match (self.action(), self.wait()) {
+            (Some(_), Some(wait)) => format!("{}, {wait}", self.title()),
+            _ => self.title(),
+        }
     }
 }

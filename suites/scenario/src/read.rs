@@ -135,7 +135,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     let form = |line, what: String| ScenarioError::Form { path: path.to_owned(), line, what };
     // Steps that scenarios share are aliases, which are no attack here.
-    let options = || serde_saphyr::options! { budget: None, strict_booleans: true };
+    let options =
+        || serde_saphyr::options! { budget: None, strict_booleans: true, legacy_octal_numbers: true };
     if let Some((line, what)) = other(text) {
         return Err(form(line, what));
     }
@@ -234,9 +235,11 @@ fn manifests(path: &Path, line: u64, object: &Object) -> Result<Option<Vec<Objec
         line,
         what: format!("cannot read {}: {error}", file.display()),
     })?;
-    let all: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(&text, serde_saphyr::options! { strict_booleans: true })
-            .map_err(|error| yaml(&file, &error))?;
+    let all: Vec<Value> = serde_saphyr::from_multiple_with_options(
+        &text,
+        serde_saphyr::options! { strict_booleans: true, legacy_octal_numbers: true },
+    )
+    .map_err(|error| yaml(&file, &error))?;
     let all = all.into_iter().filter(|manifest| !manifest.is_null()).map(Object);
     let all: Vec<Object> = all.collect();
     for object in &all {
@@ -309,7 +312,11 @@ mod tests {
                 "a.yaml:6: there is no CSI call NodeStageVolum: did you mean NodeStageVolume?",
             ),
             ("{ until: phase atach }", "a.yaml:6: there is no phase atach: known are provision"),
-            ("{ until: call Probe of pod p }", "a.yaml:6: pod p: calls and phases are those of a claim"),
+            ("{ until: call Probe }", "a.yaml:6: calls of Probe belong to no claim"),
+            (
+                "{ until: call DeleteVolume of pod p }",
+                "a.yaml:6: pod p: calls and phases are those of a claim",
+            ),
             ("{ until: event claim a, has: {} }", "a.yaml:6: has does not belong to event claim a"),
             ("{ until: claim a, reason: x }", "a.yaml:6: reason does not belong to claim a"),
             (

@@ -7,7 +7,7 @@
 //! | `$volume(data)` | the name of the PersistentVolume that was provisioned for a claim |
 //! | `$content(snap)` | the name of the content that was created for a snapshot |
 //! | `$group-content(all)` | the same for a group of snapshots |
-//! | `$member(data of all)` | the hash in the name of the snapshot of a claim in a group |
+//! | `$member(data of all)` | the name of the snapshot of a claim in a group |
 //! | `$in-use(data)` | the name of a volume in the status of nodes, with the handle `<scenario>.data` |
 //! | `$node(p)` | the node of a pod |
 //! | `$node-1`, `$node-2` .. | the nodes of the cluster |
@@ -50,13 +50,22 @@ pub struct References {
     uids: HashMap<(&'static str, String), Vec<String>>,
     /// The nodes of pods.
     nodes: HashMap<String, String>,
+    /// The handles of the volumes of claims.
+    handles: HashMap<String, String>,
 }
 
 impl References {
     /// References of a scenario without objects.
     pub fn new(names: Names, driver: impl Into<String>) -> Self {
         let variables = [("s".to_owned(), names.scenario.clone())].into();
-        Self { names, driver: driver.into(), variables, uids: HashMap::new(), nodes: HashMap::new() }
+        Self {
+            names,
+            driver: driver.into(),
+            variables,
+            uids: HashMap::new(),
+            nodes: HashMap::new(),
+            handles: HashMap::new(),
+        }
     }
 
     /// An object was created.
@@ -67,6 +76,11 @@ impl References {
     /// A pod runs on a node.
     pub fn scheduled(&mut self, pod: &str, node: String) {
         self.nodes.insert(pod.to_owned(), node);
+    }
+
+    /// A claim has a volume with a handle.
+    pub fn provisioned(&mut self, claim: &str, handle: String) {
+        self.handles.insert(claim.to_owned(), handle);
     }
 
     /// The uid of an object; `no-uid` if it was not created.
@@ -150,10 +164,11 @@ impl References {
         filled + rest
     }
 
-    /// The hash in the names of the member of a group: of `<claim> of <group>`.
+    /// The hash in the names of the member of a group: of `<claim> of <group>`. A scripted driver has handles of names.
     fn member(&self, argument: &str) -> String {
         let (claim, group) = argument.split_once(" of ").unwrap_or((argument, ""));
-        hex(format!("{}{}.{claim}", self.uid("group", group), self.names.scenario))
+        let handle = self.handles.get(claim).cloned().unwrap_or_else(|| self.names.cluster(claim));
+        hex(format!("{}{handle}", self.uid("group", group)))
     }
 
     /// The kind, namespace and name of an object that a step names.

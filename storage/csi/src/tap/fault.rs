@@ -1,9 +1,11 @@
 //! Fault injection: which calls fail, and how. Pure decision; [`super::Tapped`] carries it out.
 
 use std::{
+    borrow::Cow,
+    collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, LazyLock, PoisonError, RwLock,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -143,6 +145,9 @@ impl From<FaultRule> for FaultPlan {
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<InForce>);
 
+/// The claims of volumes that this process has created while a rule named a claim. Its controllers have plans of their own.
+static CLAIMS: LazyLock<RwLock<HashMap<String, String>>> = LazyLock::new(RwLock::default);
+
 #[derive(Debug, Default)]
 struct InForce {
     rules: RwLock<Vec<Armed>>,
@@ -172,6 +177,28 @@ impl Faults {
         }));
     }
 
+    /// A volume was created for a claim: rules that name the claim concern it from now on.
+    pub(super) fn learn(&self, volume: &str, claim: Option<&str>) {
+        let Some(claim) = claim else { return };
+        let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let names_claims =
+            |armed: &Armed| armed.rule.volume.as_ref().is_some_and(|part| part.starts_with('/'));
+        if rules.iter().any(names_claims) {
+            let mut claims = CLAIMS.write().unwrap_or_else(PoisonError::into_inner);
+            claims.insert(volume.to_owned(), claim.to_owned());
+        }
+    }
+
+    /// The call with its claim, if that is known of its volume.
+    fn with_claim(call: &TapRecord) -> Cow<'_, TapRecord> {
+        let claims = CLAIMS.read().unwrap_or_else(PoisonError::into_inner);
+        let claim = call.volume_id.as_ref().filter(|_| call.claim.is_none()).and_then(|id| claims.get(id));
+        match claim {
+            Some(claim) => Cow::Owned(TapRecord { claim: Some(claim.clone()), ..call.clone() }),
+            None => Cow::Borrowed(call),
+        }
+    }
+
     /// Whether a rule with this action is in force.
     pub(super) fn has(&self, action: &FaultAction) -> bool {
         if let Some(file) = &self.0.file {
@@ -186,6 +213,7 @@ impl Faults {
         if let Some(file) = &self.0.file {
             file.refresh(|plan| self.set(plan));
         }
+        let call = &*Self::with_claim(call);
         let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         let matches = |armed: &&Armed| armed.rule.matches(call) && armed.rule.rate.hits(fastrand::u32(..));
         armed.iter().filter(matches).find_map(|armed| {
@@ -222,6 +250,13 @@ mod tests {
             let faults = Faults::default();
             faults.set(FaultRule::new("CreateVolume", FaultAction::Hang).on_volume(part).into());
             assert_eq!(faults.next(&create).is_some(), hit, "{part}");
+            // Another controller of this process.
+            let volume = format!("vol-{}", part.len());
+            faults.learn(&volume, create.claim.as_deref());
+            let other = Faults::default();
+            other.set(FaultRule::new("*", FaultAction::Hang).on_volume(part).into());
+            let attach = call("a", CsiMethod::ControllerPublishVolume, Some(&volume));
+            assert_eq!(other.next(&attach).is_some(), hit, "{part}");
         }
     }
 

@@ -246,7 +246,10 @@ impl Call {
     /// Adds the fields of a successful response.
     pub(super) fn learn(&mut self, body: &[u8]) {
         match facts::response_field(&self.record.method, body) {
-            Some(ResponseField::VolumeId(id)) => self.record.volume_id = Some(id),
+            Some(ResponseField::VolumeId(id)) => {
+                self.context.tap.faults.learn(&id, self.record.claim.as_deref());
+                self.record.volume_id = Some(id);
+            }
             // A restarted driver returns the same name.
             Some(ResponseField::DriverName(name)) => drop(self.context.driver.set(name)),
             None => {}

@@ -10,27 +10,39 @@ use claimcheck_csi::{
     tap::{FaultAction, FaultRule, code_name},
 };
 use claimcheck_model::CsiMethod;
-use claimcheck_scenario::{Answer, References, Script, Store, code_key};
+use claimcheck_scenario::{Answer, Key, References, Script, Store, code_key};
+use serde_json::Value;
 
 use crate::refusal::INJECTED;
 
 /// How calls are answered now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    script: BTreeMap<String, Vec<Answer>>,
-    /// Methods whose calls are held, with the claim and the node.
-    held: BTreeMap<String, (Option<String>, Option<String>)>,
+    script: BTreeMap<String, Vec<Meant>>,
+    /// Methods whose calls are held.
+    held: BTreeMap<String, Meant>,
+}
+
+/// An answer, and how the calls that it is meant for are found: by the handles of volumes if these existed when it was given,
+/// else by their claims. That does not change later, since a rule that changes begins to count again.
+#[derive(Clone, Debug)]
+struct Meant {
+    answer: Answer,
+    by_handle: bool,
 }
 
 impl Answers {
     /// Calls of these methods are answered so from now on.
-    pub(super) fn follow(&mut self, script: &Script) {
-        self.script.extend(script.clone());
+    pub(super) fn follow(&mut self, script: &Script, references: &References, store: &Store) {
+        for (method, answers) in script {
+            let meant = answers.iter().map(|answer| Meant::new(method, answer.clone(), references, store));
+            self.script.insert(method.clone(), meant.collect());
+        }
     }
 
     /// Calls of a method are held.
-    pub(super) fn hold(&mut self, method: &str, of: Option<String>, node: Option<String>) {
-        self.held.insert(method.to_owned(), (of, node));
+    pub(super) fn hold(&mut self, method: &str, answer: Answer, references: &References, store: &Store) {
+        self.held.insert(method.to_owned(), Meant::new(method, answer, references, store));
     }
 
     /// They go on.
@@ -41,26 +53,20 @@ impl Answers {
     /// The rules for what is known now.
     pub(super) fn rules(&self, references: &References, store: &Store) -> Vec<FaultRule> {
         let mut rules = Vec::new();
-        for (method, (of, node)) in &self.held {
+        for (method, meant) in &self.held {
             let name = format!("{}/{method}", references.names.scenario);
             let rule = FaultRule::new(method.as_str(), FaultAction::Hold { name, refuse: false });
-            rules.extend(on_volumes(rule, of.as_deref(), node.as_deref(), references, store));
+            rules.extend(meant.rules(rule, references, store));
         }
         for (method, answers) in &self.script {
             let mut skip = 0;
-            for answer in answers {
-                let count = u32::try_from(answer.times).ok().filter(|times| *times > 0);
-                let rule =
-                    FaultRule { skip, count, ..FaultRule::new(method.as_str(), action(answer, references)) };
+            for meant in answers {
+                let count = u32::try_from(meant.answer.times).ok().filter(|times| *times > 0);
+                let action = action(&meant.answer, references);
+                let rule = FaultRule { skip, count, ..FaultRule::new(method.as_str(), action) };
                 // Each matching rule counts a call, down to the one that decides.
                 skip += count.unwrap_or_default();
-                rules.extend(on_volumes(
-                    rule,
-                    answer.of.as_deref(),
-                    answer.node.as_deref(),
-                    references,
-                    store,
-                ));
+                rules.extend(meant.rules(rule, references, store));
             }
         }
         rules
@@ -83,42 +89,58 @@ fn action(answer: &Answer, references: &References) -> FaultAction {
     }
 }
 
-/// The rule for each volume that it concerns.
-fn on_volumes(
-    rule: FaultRule,
-    of: Option<&str>,
-    node: Option<&str>,
-    references: &References,
-    store: &Store,
-) -> Vec<FaultRule> {
-    let claim = of.and_then(|of| references.key(of).ok());
-    let (scenario, is_creation) =
-        (&references.names.scenario, rule.method == CsiMethod::CreateVolume.as_str());
-    let component = node.map(|node| format!("node/{}", references.fill(node)));
-    let rule = FaultRule { component, ..rule };
-    if is_creation {
-        let part = match &claim {
-            Some((_, namespace, name)) => format!("/{namespace}/{name}/"),
-            None => format!("/{scenario}/"),
-        };
-        return vec![rule.on_volume(part)];
+impl Meant {
+    fn new(method: &str, answer: Answer, references: &References, store: &Store) -> Self {
+        let is_creation = method == CsiMethod::CreateVolume.as_str();
+        // A node has not seen which claim a volume was created for.
+        let of_node = method.parse().is_ok_and(CsiMethod::is_node);
+        let new = Self { answer, by_handle: !is_creation };
+        let by_handle = new.by_handle
+            && (of_node || is_of_snapshot(method) || !new.handles(method, references, store).is_empty());
+        Self { by_handle, ..new }
     }
-    if [CsiMethod::DeleteSnapshot.as_str(), CsiMethod::GetSnapshot.as_str()].contains(&rule.method.as_str()) {
-        let handles = store
-            .own("VolumeSnapshotContent")
-            .filter_map(|(_, content)| content["status"]["snapshotHandle"].as_str());
-        return handles.map(|handle| rule.clone().on_volume(handle)).collect();
-    }
-    let is_meant = |volume: &&serde_json::Value| {
-        let reference = &volume["spec"]["claimRef"];
-        let namespace = reference["namespace"].as_str().unwrap_or_default();
-        match &claim {
-            Some((_, of, name)) => namespace == of && reference["name"] == name.as_str(),
-            None => claimcheck_scenario::scenario_of(namespace) == scenario,
+
+    /// The rule for each volume that it concerns.
+    fn rules(&self, rule: FaultRule, references: &References, store: &Store) -> Vec<FaultRule> {
+        let component = self.answer.node.as_deref().map(|node| format!("node/{}", references.fill(node)));
+        let rule = FaultRule { component, ..rule };
+        if self.by_handle {
+            let handles = self.handles(&rule.method, references, store);
+            return handles.into_iter().map(|handle| rule.clone().on_volume(handle)).collect();
         }
-    };
-    let volumes = store.own("PersistentVolume").map(|(_, volume)| volume);
-    let handles =
-        volumes.filter(is_meant).filter_map(|volume| volume["spec"]["csi"]["volumeHandle"].as_str());
-    handles.map(|handle| rule.clone().on_volume(handle)).collect()
+        vec![rule.on_volume(match self.claim(references) {
+            Some((_, namespace, name)) => format!("/{namespace}/{name}/"),
+            None => format!("/{}/", references.names.scenario),
+        })]
+    }
+
+    fn claim(&self, references: &References) -> Option<Key> {
+        self.answer.of.as_ref().and_then(|of| references.key(of).ok())
+    }
+
+    /// The handles of the volumes, or snapshots, that exist.
+    fn handles(&self, method: &str, references: &References, store: &Store) -> Vec<String> {
+        if is_of_snapshot(method) {
+            let handles = store.own("VolumeSnapshotContent");
+            return handles
+                .filter_map(|(_, of)| Some(of["status"]["snapshotHandle"].as_str()?.to_owned()))
+                .collect();
+        }
+        let claim = self.claim(references);
+        let is_meant = |volume: &Value| {
+            let reference = &volume["spec"]["claimRef"];
+            let namespace = reference["namespace"].as_str().unwrap_or_default();
+            match &claim {
+                Some((_, of, name)) => namespace == of && reference["name"] == name.as_str(),
+                None => claimcheck_scenario::scenario_of(namespace) == references.names.scenario,
+            }
+        };
+        let volumes = store.own("PersistentVolume").filter(|(_, volume)| is_meant(volume));
+        volumes.filter_map(|(_, of)| Some(of["spec"]["csi"]["volumeHandle"].as_str()?.to_owned())).collect()
+    }
+}
+
+/// Whether calls of a method have the id of a snapshot.
+fn is_of_snapshot(method: &str) -> bool {
+    [CsiMethod::DeleteSnapshot.as_str(), CsiMethod::GetSnapshot.as_str()].contains(&method)
 }

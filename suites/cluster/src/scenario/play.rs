@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::{Disruption, Victim, faults::FaultSpec};
 use claimcheck_model::CsiMethod;
 use claimcheck_scenario::{
-    ActError, Actor, EventOf, Given, How, KINDS, Kind, Names, Object, Outcome, Record, References, Saved,
-    Scope, Step, Store, matches, phase, split,
+    ActError, Actor, Answer, EventOf, Given, How, KINDS, Kind, Names, Object, Outcome, Record, References,
+    Saved, Scope, Script, Step, Store, matches, phase, split,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -131,33 +131,50 @@ impl Player {
 
     async fn run(&mut self) -> Result<()> {
         let scenario = self.played.scenario.clone();
-        self.answers.follow(&scenario.driver);
-        self.arm().await;
+        self.follow(&scenario.driver).await;
         for object in &scenario.given {
             let step = Step { create: Some(object.clone()), ..Step::default() };
             self.act(&step).await.with_context(|| format!("given: {}", step.title()))?;
         }
         for (number, step) in scenario.steps.iter().enumerate() {
-            let title = self.actor.references.fill(&step.title());
+            let title = self.actor.references.fill(&step.whole_title());
             let t = self.t.clone();
             let at = || format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);
             let at = at();
             let ended = t.record_step(&title, self.step(step)).await;
             let came = if ended.is_ok() { "done" } else { "failed" };
             self.outcome.push((format!("{} {}", number + 1, step.title()), came.to_owned()));
-            ended.context(at)?;
+            if let Err(error) = ended {
+                let error = error.context(at);
+                // It may be the reason.
+                return Err(match self.unwanted_so_far().await {
+                    Some(seen) => error.context(seen),
+                    None => error,
+                });
+            }
         }
         if !self.nevers.is_empty() || scenario.quiet.is_some() {
             let quiet = scenario.quiet.map_or(QUIET, Duration::from_millis);
             self.actor.record.quiet(self.t.namespace(), quiet, self.t.step()).await;
         }
         self.know().await;
-        for never in &self.nevers {
-            if let Some(seen) = self.seen(&never.what).await? {
-                bail!("{}:{}: {} was seen: {seen}", self.played.file, never.line, never.title);
-            }
+        if let Some(seen) = self.unwanted_so_far().await {
+            bail!("{seen}");
         }
         expect::check(self, &scenario.expect).await
+    }
+
+    /// The first that must not be seen and was.
+    async fn unwanted_so_far(&self) -> Option<String> {
+        for never in &self.nevers {
+            let seen = match self.seen(&never.what).await {
+                Ok(None) => continue,
+                Ok(Some(seen)) => seen,
+                Err(error) => format!("that is not known: {error:#}"),
+            };
+            return Some(format!("{}:{}: {}: {seen}", self.played.file, never.line, never.title));
+        }
+        None
     }
 
     /// Writes what happened, if that is asked for.
@@ -201,8 +218,7 @@ impl Player {
         self.know().await;
         self.is_known(step)?;
         if let Some(script) = &step.driver {
-            self.answers.follow(script);
-            self.arm().await;
+            self.follow(script).await;
         }
         if let Some(milliseconds) = step.settle {
             self.quiet(milliseconds).await;
@@ -284,7 +300,9 @@ impl Player {
             self.arm().await;
         } else if let Some(method) = &step.hold {
             let node = step.node.as_deref().map(|node| self.node(node)).transpose()?;
-            self.answers.hold(method, step.of.clone(), node);
+            let answer = Answer { of: step.of.clone(), node, ..Answer::default() };
+            let (references, answers) = (&self.actor.references, &mut self.answers);
+            self.actor.record.read(|store| answers.hold(method, answer, references, store));
             self.arm().await;
         } else if let Some(method) = &step.release {
             self.answers.release(method);
@@ -402,8 +420,12 @@ impl Player {
 
     /// Takes over what has happened: uids of claims, nodes of pods.
     pub(super) async fn know(&mut self) {
-        let (mut claims, mut pods) = (Vec::new(), Vec::new());
+        let (mut claims, mut pods, mut handles) = (Vec::new(), Vec::new(), Vec::new());
         self.actor.record.read(|store| {
+            for (_, volume) in store.own("PersistentVolume") {
+                let text = |pointer: &str| volume.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+                handles.extend(text("/spec/claimRef/name").zip(text("/spec/csi/volumeHandle")));
+            }
             for version in &store.versions {
                 let Some(object) = &version.object else { continue };
                 match version.key.0 {
@@ -420,9 +442,19 @@ impl Player {
             }
         });
         self.t.adopt_uids(claims);
+        for (claim, handle) in handles {
+            self.actor.references.provisioned(&claim, handle);
+        }
         for (pod, node) in pods {
             self.actor.references.scheduled(&pod, node);
         }
+    }
+
+    /// Calls are answered so from now on.
+    async fn follow(&mut self, script: &Script) {
+        let (references, answers) = (&self.actor.references, &mut self.answers);
+        self.actor.record.read(|store| answers.follow(script, references, store));
+        self.arm().await;
     }
 
     /// Injects the answers for the volumes that exist now.
@@ -450,6 +482,7 @@ impl Player {
     }
 
     async fn until(&mut self, what: &str, step: &Step) -> Result<()> {
+        let what = &self.actor.references.fill(what);
         let limit = self.limit(step);
         if let Some(object) = what.strip_prefix("event ") {
             return Ok(self.while_armed(self.actor.until_event(object, step, limit)).await?);

@@ -243,7 +243,8 @@ impl Place for EmbeddedPlace {
         let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
         let cluster_capabilities = ClusterCapabilities {
             retracts: builtin_controllers,
-            workloads: !builtin_controllers,
+            // On a stock API server without kubelets they are not run.
+            workloads: !builtin_controllers && !matches!(self.api, Api::Stock(_)),
             upstream_sidecars: driver.vendor.sidecars.replace_controllers(),
             ..ClusterCapabilities::EMBEDDED
         };
