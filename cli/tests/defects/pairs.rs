@@ -59,7 +59,11 @@ fn are_compatible(a: Variant, b: Variant) -> bool {
 
 /// The variants that have an effect with these volumes: those of drivers in general have it with all.
 fn variants_with(of: Volumes) -> Vec<Variant> {
-    let suits = |variant: &&Variant| volumes(**variant) == of || volumes(**variant) == Directories;
+    // Block devices cannot be had without the access type.
+    let is_contrary = |variant: &Variant| of == crate::Devices && *variant == WithoutRawBlock;
+    let suits = |variant: &&Variant| {
+        (volumes(**variant) == of || volumes(**variant) == Directories) && !is_contrary(variant)
+    };
     Variant::all().iter().filter(suits).copied().filter(|variant| !ALONE.contains(variant)).collect()
 }
 
