@@ -1,6 +1,6 @@
 //! claimcheck with cases of your own.
 //!
-//! A crate of yours has cases in Rust beside those of claimcheck: cases on a cluster, which create claims and pods, and
+//! A crate of yours has cases in Rust in addition to those of claimcheck: cases on a cluster, which create claims and pods, and
 //! cases of single CSI calls. `examples/vendor-suite` in claimcheck's repository is such a crate, to copy.
 //!
 //! A case on a cluster is an async function with a [`Fixture`](cluster::Fixture): a namespace of its own, what creates claims
@@ -42,7 +42,7 @@
 //! }
 //! ```
 //!
-//! A program of yours has all commands of claimcheck, whose catalogues have your cases, too: `acme run acme::`,
+//! A program of yours has all commands of claimcheck, with your cases in its catalogues: `acme run acme::`,
 //! `acme csi --driver ./acme-csi`, `acme list`:
 //!
 //! ```no_run

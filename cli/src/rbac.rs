@@ -16,6 +16,9 @@ pub struct Args {
     /// Include the rights for disruptive cases: to taint nodes and mark them as lost
     #[arg(long)]
     allow_disruptive: bool,
+    /// Include the rights for scenario files (run --scenario): to run scripts in pods, and to create workloads
+    #[arg(long)]
+    scenarios: bool,
     /// Include the rights to read the metrics of kubelets and the controller manager. Use with care: the right to get
     /// nodes/proxy also permits running commands in the nodes' pods
     #[arg(long)]
@@ -34,8 +37,9 @@ impl Args {
         let pull_secret =
             self.image_pull_secret.as_ref().map(|secret| ObjectKey::new(&*secret.namespace, &*secret.name));
         let (disrupt, stock_metrics) = (self.allow_disruptive, self.stock_metrics);
-        let (install, tap) = (self.install, self.tap.clone());
-        print!("{}", manifest(&RoleOptions { install, disrupt, stock_metrics, pull_secret, tap }));
+        let (install, scenarios, tap) = (self.install, self.scenarios, self.tap.clone());
+        let options = RoleOptions { install, disrupt, scenarios, stock_metrics, pull_secret, tap };
+        print!("{}", manifest(&options));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -45,6 +45,8 @@ pub enum Need {
     /// To read upstream components' metrics. Optional: without it the report has less detail. Grant it
     /// with care: `get` on `nodes/proxy` also permits running commands in the node's pods.
     StockMetrics,
+    /// For scenario files: scripts in pods, and kinds of objects that no case of the catalogue has.
+    Scenarios,
     /// For cases that also disrupt nodes of an existing cluster.
     Disrupt,
     /// To install and remove the built-in components. The permission to create roles and privileged pods implies
@@ -61,6 +63,8 @@ const PUT: &[&str] = &["get", "list", "create", "patch", "delete"];
 const ROLL_OUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 /// The same for roles: otherwise only permissions that the user has can be granted.
 const GRANT: &[&str] = &["get", "list", "create", "patch", "delete", "bind", "escalate"];
+/// What scenarios do with objects.
+const SCENARIO: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
 const GROUP_SNAPSHOT: &str = claimcheck_model::group_snapshot::GROUP;
@@ -161,6 +165,18 @@ pub const RULES: &[Rule] = &[
         ..rule("", "pods/proxy", &["get"], Need::StockMetrics, "its own storage metrics, as a cross-check")
     },
     // Disruptions of the cluster's nodes.
+    rule("", "pods/exec", &["create", "get"], Need::Scenarios, "scripts in pods"),
+    rule("", "pods", &["patch"], Need::Scenarios, "pods of scenarios"),
+    rule("", "configmaps", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("", "secrets", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("", "services", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("", "serviceaccounts", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("", "resourcequotas", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("apps", "deployments", SCENARIO, Need::Scenarios, "workloads of scenarios"),
+    rule("apps", "statefulsets", SCENARIO, Need::Scenarios, "workloads of scenarios"),
+    rule("apps", "daemonsets", SCENARIO, Need::Scenarios, "workloads of scenarios"),
+    rule("batch", "jobs", SCENARIO, Need::Scenarios, "workloads of scenarios"),
+    rule("policy", "poddisruptionbudgets", SCENARIO, Need::Scenarios, "objects of scenarios"),
     rule("", "nodes", &["patch"], Need::Disrupt, "taints on nodes"),
     rule("", "nodes/status", &["patch"], Need::Disrupt, "simulated loss of nodes"),
     rule("", "nodes", &["get", "create", "delete"], Need::OurCluster, "nodes that are created again"),
@@ -243,6 +259,8 @@ pub struct RoleOptions {
     pub install: bool,
     /// Run disruptive cases.
     pub disrupt: bool,
+    /// Run scenario files.
+    pub scenarios: bool,
     /// Read upstream components' metrics.
     pub stock_metrics: bool,
     /// Namespace and name of the image pull secret: it is copied to each case's namespace.
@@ -257,6 +275,7 @@ pub fn manifest(options: &RoleOptions) -> String {
         Need::Run | Need::Observers => true,
         Need::Install => options.install,
         Need::Disrupt => options.disrupt,
+        Need::Scenarios => options.scenarios,
         Need::StockMetrics => options.stock_metrics,
         Need::OurCluster => false,
     };
@@ -311,7 +330,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     for rule in rules {
         let note = match rule.need {
             Need::Observers | Need::StockMetrics => "; optional, for a more detailed report",
-            Need::Run | Need::Install | Need::Disrupt | Need::OurCluster => "",
+            Need::Run | Need::Scenarios | Need::Install | Need::Disrupt | Need::OurCluster => "",
         };
         line(text, format_args!("  # {}{note}", rule.reason));
         line(text, format_args!("  - apiGroups: [\"{}\"]", rule.group));

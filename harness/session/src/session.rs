@@ -141,7 +141,7 @@ impl Session {
         Self { faults, ..self }
     }
 
-    /// Injects these faults beside those of the run, in place of those that were added before.
+    /// Injects these faults in addition to those of the run, in place of those that were added before.
     ///
     /// # Errors
     /// The cluster does not support them.

@@ -73,7 +73,7 @@ pub enum World {
     /// Scheduler and nodes act: pods run and use their volumes.
     #[default]
     Cluster,
-    /// Nobody: the scenario itself plays scheduler and kubelets, by writing nodes and status. Only the differential test
+    /// No one: the scenario itself plays scheduler and kubelets, by writing nodes and status. Only the differential test
     /// of claimcheck's controllers runs it.
     Controllers,
 }

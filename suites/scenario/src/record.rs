@@ -43,7 +43,7 @@ pub struct Call {
     pub arguments: Value,
 }
 
-/// Whose objects are recorded.
+/// Which objects are recorded.
 #[derive(Clone, Debug)]
 pub enum Scope {
     /// Those of all scenarios: names without a namespace begin with a scenario's and a dot.

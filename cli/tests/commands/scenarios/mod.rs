@@ -15,18 +15,18 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_claimcheck");
 /// Of this many rows of the table ci/test tries one.
 const SAMPLE: usize = 15;
 
-/// A row of `broken_by.yaml`: arguments with which a scenario fails.
+/// A row of `defects.yaml`: arguments with which a scenario fails.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Broken {
+struct Defect {
     scenario: String,
     with: Vec<String>,
     /// A part of the message.
-    says: String,
+    message: String,
 }
 
-fn table() -> Vec<Broken> {
-    serde_saphyr::from_str(include_str!("broken_by.yaml")).expect("a table")
+fn table() -> Vec<Defect> {
+    serde_saphyr::from_str(include_str!("defects.yaml")).expect("a table")
 }
 
 /// The examples.
@@ -82,18 +82,18 @@ fn the_examples_pass_on_an_embedded_cluster() {
 /// The first of each group of rows; the rest is for ci/nightly.
 #[test]
 fn a_sample_of_the_examples_fails_for_its_defects() {
-    broken(table().into_iter().step_by(SAMPLE));
+    assert_failed(table().into_iter().step_by(SAMPLE));
 }
 
 #[test]
 #[ignore = "ci/nightly runs it"]
 fn each_example_fails_for_its_defects() {
-    broken(table());
+    assert_failed(table());
 }
 
-fn broken(rows: impl IntoIterator<Item = Broken>) {
+fn assert_failed(rows: impl IntoIterator<Item = Defect>) {
     let mut missed = Vec::new();
-    for Broken { scenario, with, says } in rows {
+    for Defect { scenario, with, message } in rows {
         let folder = tempfile::tempdir().expect("a folder");
         let with: Vec<&str> = with.iter().map(String::as_str).collect();
         let args = [&[scenario.as_str(), "--step-timeout", "10s"], with.as_slice()].concat();
@@ -102,9 +102,9 @@ fn broken(rows: impl IntoIterator<Item = Broken>) {
         let failed =
             results.iter().filter(|line| line["result"] == "failed" && line["name"] == scenario.as_str());
         let reasons: Vec<&str> = failed.filter_map(|line| line["reason"].as_str()).collect();
-        if !reasons.iter().any(|reason| reason.contains(&says)) {
+        if !reasons.iter().any(|reason| reason.contains(&message)) {
             missed.push(format!(
-                "{scenario} with {with:?} does not say {says:?}: {reasons:?} {}",
+                "{scenario} with {with:?} does not say {message:?}: {reasons:?} {}",
                 printed(&output)
             ));
         }
@@ -128,14 +128,14 @@ fn each_example_is_in_the_table_and_valid_by_the_schema() {
     let names: BTreeSet<&str> = documents.iter().filter_map(|document| document["name"].as_str()).collect();
     let table = table();
     let rows: BTreeSet<&str> = table.iter().map(|row| row.scenario.as_str()).collect();
-    let missing: Vec<&&str> = names.difference(&rows).filter(|name| !NOT_BROKEN.contains(name)).collect();
-    assert!(missing.is_empty(), "no defect fails {missing:?}: add a row to broken_by.yaml");
+    let missing: Vec<&&str> = names.difference(&rows).filter(|name| !WITHOUT_DEFECT.contains(name)).collect();
+    assert!(missing.is_empty(), "no defect fails {missing:?}: add a row to defects.yaml");
     let unknown: Vec<&&str> = rows.difference(&names).collect();
     assert!(unknown.is_empty(), "there is no scenario {unknown:?}");
 }
 
 /// Those that the embedded cluster skips, and so do not fail there.
-const NOT_BROKEN: [&str; 1] = ["quota-refuses-a-claim"];
+const WITHOUT_DEFECT: [&str; 1] = ["quota-refuses-a-claim"];
 
 #[test]
 fn a_failure_names_the_step_its_line_and_what_was_seen() {

@@ -1,4 +1,4 @@
-//! Carries out a scenario on one side, whose storage controllers it plays scheduler and kubelets for.
+//! Carries out a scenario on one side, where it plays scheduler and kubelets.
 
 use std::time::Duration;
 

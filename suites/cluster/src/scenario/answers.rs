@@ -19,7 +19,7 @@ use crate::refusal::INJECTED;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     script: BTreeMap<String, Vec<Meant>>,
-    /// Methods whose calls are held.
+    /// Methods of which calls are held.
     held: BTreeMap<String, Meant>,
 }
 

@@ -85,7 +85,7 @@ impl Cleanup {
         }
     }
 
-    /// Before the objects of the scenario's namespace are deleted: workloads, whose controllers would start pods again,
+    /// Before the objects of the scenario's namespace are deleted: workloads, of which the controllers would start pods again,
     /// and the objects of its second namespace; volumes that would be retained are no longer.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use super::{
 use crate::fixture::Fixture;
 
 /// The step timeout to which `within` refers: that of an embedded cluster. On slower kinds it is longer by as much as
-/// theirs.
+/// their limit.
 const SCALE: Duration = Duration::from_secs(60);
 /// How long nothing may have happened at the end of a scenario with something that must not.
 const QUIET: Duration = Duration::from_millis(1500);
@@ -281,7 +281,7 @@ impl Player {
             self.note(kind, &object);
             self.actor.apply(kind, &name, &object).await?;
         } else if let Some(object) = &step.patch {
-            self.keep(object, &with).await?;
+            self.keep(object, &with)?;
             self.actor.patch(object, &with, false).await?;
         } else if let Some(object) = &step.delete {
             self.actor.delete(object, step.grace).await?;
@@ -399,7 +399,7 @@ impl Player {
     }
 
     /// Remembers the fields of an object that is not the scenario's, to restore them at its end.
-    async fn keep(&self, object: &str, with: &Value) -> Result<()> {
+    fn keep(&self, object: &str, with: &Value) -> Result<()> {
         let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
         let is_own = key.1.starts_with(self.t.namespace()) || key.2.starts_with(self.t.namespace());
         let is_own = is_own || self.actor.record.read(|store| store.owner(&key).is_some());
@@ -407,8 +407,10 @@ impl Player {
             return Ok(());
         }
         let (kind, _) = split(key.0).map_err(anyhow::Error::msg)?;
-        let Some(now) = self.actor.api(kind, &key.1).get_opt(&key.2).await? else { return Ok(()) };
-        let now = serde_json::to_value(now)?;
+        // It is not found if the record has not seen it, which the patch will say.
+        let Some(now) = self.actor.record.read(|store| store.latest.get(&key).cloned()) else {
+            return Ok(());
+        };
         self.cleanup.restore(kind, &key.1, &key.2, former(&now, with));
         Ok(())
     }
