@@ -167,8 +167,14 @@ pub const RULES: &[Rule] = &[
     // Disruptions of the cluster's nodes.
     rule("", "pods/exec", &["create", "get"], Need::Scenarios, "scripts in pods"),
     rule("", "pods", &["patch"], Need::Scenarios, "pods of scenarios"),
-    rule("", "configmaps", SCENARIO, Need::Scenarios, "objects of scenarios"),
-    rule("", "secrets", SCENARIO, Need::Scenarios, "objects of scenarios"),
+    rule("", "configmaps", &["get", "list", "watch", "delete"], Need::Scenarios, "objects of scenarios"),
+    rule(
+        "",
+        "secrets",
+        &["get", "list", "watch", "patch", "delete"],
+        Need::Scenarios,
+        "objects of scenarios",
+    ),
     rule("", "services", SCENARIO, Need::Scenarios, "objects of scenarios"),
     rule("", "serviceaccounts", SCENARIO, Need::Scenarios, "objects of scenarios"),
     rule("", "resourcequotas", SCENARIO, Need::Scenarios, "objects of scenarios"),
@@ -377,6 +383,7 @@ mod tests {
         let pull_secret = Some(ObjectKey::new("infra", "pull"));
         let text = manifest(&RoleOptions {
             install: true,
+            scenarios: true,
             disrupt: false,
             stock_metrics: true,
             pull_secret,
@@ -407,18 +414,26 @@ mod tests {
         assert!(!text(true, true).contains("additional drivers"), "not on existing clusters");
     }
 
+    /// Scenarios may create what an installation creates; they have in addition what no case has.
     #[test]
     fn no_right_is_listed_twice() {
-        let mut all: Vec<_> = RULES
-            .iter()
-            .filter(|rule| rule.need != Need::OurCluster)
-            .flat_map(|rule| {
+        let rights = |of: fn(Need) -> bool| {
+            let rules = RULES.iter().filter(move |rule| of(rule.need));
+            let all = rules.flat_map(|rule| {
                 rule.verbs.iter().map(move |verb| (rule.scope, rule.group, rule.resource, *verb))
-            })
-            .collect();
-        let rights = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), rights);
+            });
+            all.collect::<Vec<_>>()
+        };
+        let alternatives: [fn(Need) -> bool; 2] = [
+            |need| need != Need::OurCluster && need != Need::Scenarios,
+            |need| need == Need::Run || need == Need::Scenarios,
+        ];
+        for of in alternatives {
+            let mut all = rights(of);
+            let count = all.len();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count);
+        }
     }
 }
