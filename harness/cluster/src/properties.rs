@@ -29,6 +29,8 @@ pub struct ClusterCapabilities {
     pub workloads: bool,
     /// ResourceQuotas are enforced: by kube-apiserver, and a controller that counts.
     pub quotas: bool,
+    /// Faults can be injected into requests to the API server.
+    pub api_faults: bool,
 }
 
 impl ClusterCapabilities {
@@ -43,6 +45,7 @@ impl ClusterCapabilities {
         upstream_sidecars: false,
         workloads: true,
         quotas: true,
+        api_faults: false,
     };
 
     /// Those of the owner of a kind cluster; the other ones depend on its controllers and sidecars.
@@ -56,7 +59,8 @@ impl ClusterCapabilities {
     };
 
     /// Those of an embedded cluster.
-    pub const EMBEDDED: Self = Self { retracts: true, workloads: false, quotas: false, ..Self::KIND };
+    pub const EMBEDDED: Self =
+        Self { retracts: true, workloads: false, quotas: false, api_faults: true, ..Self::KIND };
 }
 
 /// The properties of a running cluster that depend on its kind.

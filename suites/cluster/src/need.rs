@@ -25,6 +25,8 @@ pub enum Need {
     Workloads,
     /// ResourceQuotas are enforced.
     Quotas,
+    /// Requests to the API server can be made to fail.
+    ApiFaults,
     /// The cluster allows its node agents to be disrupted.
     Agents,
     /// Pods may have hostPath volumes.
@@ -72,6 +74,7 @@ impl Need {
             | Self::Alone
             | Self::Workloads
             | Self::Quotas
+            | Self::ApiFaults
             | Self::Agents
             | Self::HostPaths
             | Self::Root
@@ -97,6 +100,7 @@ impl claimcheck_engine::Need for Need {
             Self::Agents => "node agents".to_owned(),
             Self::Workloads => "controllers of workloads".to_owned(),
             Self::Quotas => "quotas".to_owned(),
+            Self::ApiFaults => "faults of the API server".to_owned(),
             Self::HostPaths => "hostPath volumes".to_owned(),
             Self::Root => "pods as root".to_owned(),
             Self::Configure => "configure".to_owned(),
@@ -143,6 +147,10 @@ impl claimcheck_engine::Need for Need {
                  --install and --allow-disruptive",
             ),
             Self::WholeRun | Self::Alone => None,
+            Self::ApiFaults => unless(
+                cluster.api_faults,
+                "requests to the API server cannot be made to fail on this cluster: use --cluster embedded",
+            ),
             Self::Quotas => unless(
                 cluster.quotas,
                 "ResourceQuotas are not enforced on this cluster: use --cluster kind",

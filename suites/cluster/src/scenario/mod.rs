@@ -1,18 +1,21 @@
 //! Scenarios of files as cases: the same namespace, clean-up, leak check and reports as cases in Rust.
 //!
 //! ```text
-//! claimcheck_scenario::Read ──> needs.rs ──> Case ──> play.rs ──> Actor (objects), exec.rs (scripts in pods),
-//!                                                       │         answers.rs (calls to the driver)
-//!                                                       └──> expect.rs: what must hold at its end
+//! claimcheck_scenario::Read ──> needs.rs ──> Case ──> play.rs ──> objects.rs (usual.rs), waits.rs, data.rs (exec.rs),
+//!                                                       │         answers.rs: calls to the driver
+//!                                                       └──> expect.rs: what must hold at its end; cleanup.rs
 //! ```
 
 mod answers;
 mod cleanup;
+mod data;
 mod exec;
 mod expect;
 mod needs;
+mod objects;
 mod play;
 mod usual;
+mod waits;
 
 use std::{
     borrow::Cow,

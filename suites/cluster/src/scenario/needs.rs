@@ -21,6 +21,7 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
     let counts = steps().any(|step| names_calls(&step.until) || names_calls(&step.never))
         || !scenario.expect.calls.is_empty()
         || !scenario.expect.order.is_empty();
+    let faults = || steps().filter_map(|step| step.fault.as_deref()).flatten();
     let follows = [
         (steps().any(|step| step.disrupt.is_some()), Need::Disrupt),
         (disrupts("agent"), Need::Agents),
@@ -31,6 +32,8 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
         (kinds.iter().any(|kind| kind.is_workload()), Need::Workloads),
         (has("quota"), Need::Quotas),
         (scenario.alone || steps().any(|step| step.fault.is_some()), Need::Alone),
+        (faults().any(|fault| fault.starts_with("api") || fault.starts_with("watch")), Need::ApiFaults),
+        (faults().any(|fault| fault.starts_with("rpc")), Need::Tap),
         (requires.root, Need::Root),
         (requires.attach, Need::Attach),
         (requires.stage, Need::Stage),

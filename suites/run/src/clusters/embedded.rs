@@ -244,6 +244,7 @@ impl Place for EmbeddedPlace {
         let cluster_capabilities = ClusterCapabilities {
             retracts: builtin_controllers,
             // On a stock API server without kubelets they are not run.
+            api_faults: matches!(self.api, Api::Builtin(_)),
             workloads: !builtin_controllers && !matches!(self.api, Api::Stock(_)),
             upstream_sidecars: driver.vendor.sidecars.replace_controllers(),
             ..ClusterCapabilities::EMBEDDED

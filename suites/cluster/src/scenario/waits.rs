@@ -1,0 +1,179 @@
+//! What a scenario waits for, and what must not be seen.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_model::CsiMethod;
+use claimcheck_scenario::{EventOf, Key, Step, matches, phase, split};
+use serde_json::{Value, json};
+
+use super::play::Player;
+
+/// Something that must not be seen.
+pub(super) struct Never {
+    pub(super) title: String,
+    pub(super) line: u64,
+    pub(super) what: Unwanted,
+}
+
+/// What is unwanted.
+pub(super) enum Unwanted {
+    /// An object that has this, in the versions from this number on.
+    Object { key: Key, has: Value, from: usize },
+    /// The deletion of an object, in the versions from this number on.
+    Deletion { key: Key, from: usize },
+    /// An event, in the versions from this number on.
+    Event { event: EventOf, from: usize },
+    /// More calls than before, for one claim or all.
+    Call { method: CsiMethod, claim: Option<String>, before: u64 },
+}
+
+impl Player {
+    /// The first that must not be seen and was.
+    pub(super) async fn unwanted_so_far(&self) -> Option<String> {
+        for never in &self.nevers {
+            let seen = match self.seen(&never.what).await {
+                Ok(None) => continue,
+                Ok(Some(seen)) => seen,
+                Err(error) => format!("that is not known: {error:#}"),
+            };
+            return Some(format!("{}:{}: {}: {seen}", self.played.file, never.line, never.title));
+        }
+        None
+    }
+
+    pub(super) async fn until(&mut self, what: &str, step: &Step) -> Result<()> {
+        let what = &self.actor.references.fill(what);
+        let limit = self.limit(step);
+        if let Some(object) = what.strip_prefix("event ") {
+            return Ok(self.while_armed(self.actor.until_event(object, step, limit)).await?);
+        }
+        if let Some((subject @ ("call" | "phase"), rest)) = what.split_once(' ') {
+            let (name, claim) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
+            let count = u64::try_from(step.count.unwrap_or(1))?;
+            let end = tokio::time::Instant::now() + limit;
+            loop {
+                self.know().await;
+                self.arm().await;
+                let (seen, wanted) = match subject {
+                    "call" => (self.calls(name.parse()?, claim).await?, count),
+                    _ => (self.ended(name, claim).await?, count),
+                };
+                if seen >= wanted {
+                    return Ok(());
+                }
+                if tokio::time::Instant::now() > end {
+                    bail!("not in time: {seen} of {wanted} were seen");
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        if step.gone {
+            self.was_there(what)?;
+        }
+        Ok(self.while_armed(self.actor.until_object(what, step, limit)).await?)
+    }
+
+    /// An object that never existed, because its name is misspelt, would be gone at once.
+    pub(super) fn was_there(&self, object: &str) -> Result<()> {
+        let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+        let (kind, name) = split(object).map_err(anyhow::Error::msg)?;
+        let created = self.actor.references.uid(kind.short, name) != "no-uid";
+        let seen = self.actor.record.read(|store| {
+            store.latest.contains_key(&key) || store.versions.iter().any(|version| version.key == key)
+        });
+        ensure!(created || seen, "there never was a {object}, so it cannot be gone: is its name right?");
+        Ok(())
+    }
+
+    /// The uids of one claim, or all.
+    pub(super) fn uids(&self, claim: Option<&str>) -> Result<Vec<String>> {
+        let Some(claim) = claim else { return Ok(self.t.claim_uids()) };
+        let key = self.actor.references.key(claim).map_err(anyhow::Error::msg)?;
+        let mut uids = self.actor.record.read(|store| {
+            let versions = store.versions.iter().filter(|version| version.key == key);
+            let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+            versions.filter_map(|version| uid(version.object.as_ref()?)).collect::<Vec<_>>()
+        });
+        uids.dedup();
+        Ok(uids)
+    }
+
+    /// The number of calls of a method up to now, also of those that an answer of the scenario made fail.
+    pub(super) async fn calls(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
+        let uids = self.uids(claim)?;
+        let begun = self.t.session().in_flight().count(method, &self.volumes_of(&uids));
+        let balance = self.t.session().timeline().balance(uids).await?;
+        Ok(begun + balance.all_calls(method) + balance.injected.get(&method).copied().unwrap_or_default())
+    }
+
+    /// The names and handles of the volumes and snapshots of claims.
+    pub(super) fn volumes_of(&self, uids: &[String]) -> Vec<String> {
+        let mut names: Vec<String> = uids.iter().map(|uid| format!("pvc-{uid}")).collect();
+        self.actor.record.read(|store| {
+            let is_of = |volume: &Value| {
+                let of = volume["spec"]["claimRef"]["uid"].as_str();
+                of.is_some_and(|of| uids.iter().any(|uid| uid == of))
+            };
+            let volumes = store.own("PersistentVolume").filter(|(_, volume)| is_of(volume));
+            let handles = volumes.map(|(_, volume)| &volume["spec"]["csi"]["volumeHandle"]);
+            let contents =
+                store.own("VolumeSnapshotContent").map(|(_, content)| &content["status"]["snapshotHandle"]);
+            names.extend(handles.chain(contents).filter_map(Value::as_str).map(str::to_owned));
+        });
+        names
+    }
+
+    /// The number of ended phases of a name.
+    pub(super) async fn ended(&self, name: &str, claim: Option<&str>) -> Result<u64> {
+        let phase = phase(name).map_err(anyhow::Error::msg)?;
+        let samples = self.t.session().timeline().phases(self.uids(claim)?).await?;
+        Ok(samples.iter().filter(|sample| sample.phase == phase).count().try_into()?)
+    }
+
+    pub(super) async fn unwanted(&self, what: &str, step: &Step) -> Result<Unwanted> {
+        let from = self.actor.record.read(|store| store.versions.len());
+        if let Some(object) = what.strip_prefix("event ") {
+            let event = self.actor.event(object, step.reason.as_deref(), step.message.as_deref())?;
+            return Ok(Unwanted::Event { event, from });
+        }
+        if let Some(rest) = what.strip_prefix("call ") {
+            let (name, claim) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
+            let method = name.parse()?;
+            self.t.session().calls_recorded().await?;
+            let before = self.calls(method, claim).await?;
+            return Ok(Unwanted::Call { method, claim: claim.map(str::to_owned), before });
+        }
+        let key = self.actor.references.key(what).map_err(anyhow::Error::msg)?;
+        if step.gone {
+            return Ok(Unwanted::Deletion { key, from });
+        }
+        let has = step.has.as_ref().map(|has| self.actor.references.filled(has)).unwrap_or(json!({}));
+        Ok(Unwanted::Object { key, has, from })
+    }
+
+    /// What was seen of something unwanted.
+    pub(super) async fn seen(&self, what: &Unwanted) -> Result<Option<String>> {
+        Ok(match what {
+            Unwanted::Object { key, has, from } => self.actor.record.read(|store| {
+                let versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
+                let mut objects = versions.filter_map(|version| version.object.as_ref());
+                objects.find(|object| matches(object, has)).map(|_| format!("it had {has}"))
+            }),
+            Unwanted::Deletion { key, from } => self.actor.record.read(|store| {
+                let mut versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
+                versions.any(|version| version.object.is_none()).then(|| "it was deleted".to_owned())
+            }),
+            Unwanted::Event { event, from } => self.actor.record.read(|store| {
+                let objects = store.versions.iter().skip(*from).filter_map(|version| version.object.as_ref());
+                let mut events = objects.filter(|object| event.is(object));
+                events.next().map(|event| event["message"].as_str().unwrap_or_default().to_owned())
+            }),
+            Unwanted::Call { method, claim, before } => {
+                self.t.session().calls_recorded().await?;
+                let now = self.calls(*method, claim.as_deref()).await?;
+                (now > *before).then(|| format!("{} calls of {method}", now - before))
+            }
+        })
+    }
+}
