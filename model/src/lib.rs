@@ -54,5 +54,5 @@ pub use sample::{Outcome, PhaseSample, SubjectIds, VolumeMode};
 pub use stamp::Stamp;
 pub use stock::{StockComponent, StockMetrics, StockOperation, StockState};
 pub use storage_operation::StorageOperation;
-pub use suggest::nearest;
+pub use suggest::{nearest, unknown};
 pub use unserved::Unserved;

@@ -8,6 +8,14 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (near.0 * 3 <= near.1.len()).then_some(near.1)
 }
 
+/// The message about a name that is not known: with the nearest one, or all.
+pub fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(nearest) => format!("unknown {what} {name}: did you mean {nearest}?"),
+        None => format!("unknown {what} {name}: known are {}", known.join(", ")),
+    }
+}
+
 /// The number of letters to insert, delete or substitute (Levenshtein distance).
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();

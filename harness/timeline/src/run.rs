@@ -151,7 +151,7 @@ async fn run(
     loop {
         while let Some((_, claims)) = forgotten.pop_front_if(|(at, _)| at.elapsed() > MEMORY) {
             timeline.forget(&claims);
-            phases.retain(|claim, _| !claims.contains(claim));
+            claims.iter().for_each(|claim| drop(phases.remove(claim)));
         }
         let next_deadline = waiting.iter().map(|waiting| waiting.deadline).min();
         let input = match next_deadline {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::{
-    Api, Client, Resource,
+    Client, Resource,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -92,15 +92,6 @@ impl Actor {
         self.client.request_text(request).await.map(drop)
     }
 
-    /// Requests for objects of a kind.
-    pub fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-        let client = self.client.clone();
-        match kind.namespaced {
-            true => Api::namespaced_with(client, namespace, &kind.resource()),
-            false => Api::all_with(client, &kind.resource()),
-        }
-    }
-
     /// An object of a kind with changes, by its name in the scenario.
     pub fn object(&self, kind: &Kind, name: &str, changes: &Value) -> Value {
         let (namespace, full) = match kind.namespaced {
@@ -143,7 +134,7 @@ impl Actor {
         object: &DynamicObject,
     ) -> Result<DynamicObject, kube::Error> {
         if !self.strict {
-            return self.api(kind, namespace).create(&PostParams::default(), object).await;
+            return kind.api(&self.client, Some(namespace)).create(&PostParams::default(), object).await;
         }
         let url = DynamicObject::url_path(&kind.resource(), Some(namespace).filter(|_| kind.namespaced));
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
@@ -162,7 +153,8 @@ impl Actor {
         let full = object.metadata.name.clone().unwrap_or_default();
         let params = PatchParams::apply("claimcheck-scenario").force();
         let params = if self.strict { params.validation_strict() } else { params };
-        let applied = self.api(kind, &namespace).patch(&full, &params, &Patch::Apply(&object)).await?;
+        let applied =
+            kind.api(&self.client, Some(&namespace)).patch(&full, &params, &Patch::Apply(&object)).await?;
         let uid = applied.metadata.uid.unwrap_or_default();
         if self.references.uid(kind.short, name) != uid {
             self.references.created(kind, name, uid);
@@ -176,7 +168,7 @@ impl Actor {
     /// There is no such kind, or the API server refuses it.
     pub async fn patch(&self, object: &str, with: &Value, status: bool) -> Result<(), ActError> {
         let key = self.references.key(object)?;
-        let api = self.api(kind_of(&key)?, &key.1);
+        let api = kind_of(&key)?.api(&self.client, Some(&key.1));
         let params =
             if self.strict { PatchParams::default().validation_strict() } else { PatchParams::default() };
         let patch = Patch::Merge(with);
@@ -197,7 +189,7 @@ impl Actor {
             Some(grace) => DeleteParams::default().grace_period(grace),
             None => DeleteParams::default(),
         };
-        self.api(kind_of(&key)?, &key.1).delete(&key.2, &params).await?;
+        kind_of(&key)?.api(&self.client, Some(&key.1)).delete(&key.2, &params).await?;
         Ok(())
     }
 

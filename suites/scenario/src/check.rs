@@ -6,6 +6,7 @@ use crate::{
     file::{Answer, Given, Object, Scenario, Script, Step, World},
     kind::Kind,
     reference::split,
+    subject::Subject,
 };
 
 /// Something wrong.
@@ -58,14 +59,8 @@ fn not_held(steps: &[Step]) -> Option<Slip> {
 
 /// A kind that no cluster has for which scenarios are.
 fn not_here(scenario: &Scenario) -> Option<Slip> {
-    let of_steps = scenario.steps.iter().filter_map(|step| Some((step.line, step.create.as_ref()?)));
-    let given = scenario.given.iter().map(|object| (0, object));
-    let is_grant = |object: &Object| match object.form() {
-        Ok(Given::Short(name, _)) => name.starts_with("grant "),
-        Ok(Given::Manifest(manifest)) => manifest["kind"] == "ReferenceGrant",
-        _ => false,
-    };
-    let (line, _) = given.chain(of_steps).find(|(_, object)| is_grant(object))?;
+    let is_grant = |object: &Object| object.kind_and_name().is_some_and(|(kind, _)| kind.short == "grant");
+    let (line, _) = scenario.objects().find(|(_, object)| is_grant(object))?;
     let what =
         "a ReferenceGrant needs `world: controllers`: no kind of cluster has sources in other namespaces";
     (scenario.world == World::Cluster).then(|| Slip { line, what: what.to_owned() })
@@ -234,36 +229,33 @@ const VICTIMS: [&str; 3] = ["controllers", "agent", "driver"];
 
 /// What is waited for: an object, an event, a call or a phase.
 fn wait(what: &str, step: &Step) -> Option<String> {
-    let (subject, object) = match what.split_once(' ') {
-        Some(("event", object)) => ("event", Some(object)),
-        Some((subject @ ("call" | "phase"), rest)) => {
-            let (name, object) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
-            let known = match subject {
-                "call" => method(name).and_then(counted).map(drop),
-                _ => phase(name).map(drop),
-            };
-            if let Err(what) = known {
-                return Some(what);
-            }
-            if let Some(other) = object.filter(|object| !object.starts_with("claim ")) {
-                return Some(format!(
-                    "{other}: calls and phases are those of a claim: write `of claim` and its name"
-                ));
-            }
-            (subject, object)
-        }
-        _ => ("object", Some(what)),
+    let subject = match Subject::parse(what) {
+        Ok(subject) => subject,
+        Err(what) => return Some(what),
     };
-    if let Some(what) =
-        object.filter(|_| !what.starts_with("capacity ")).and_then(|object| split(object).err())
-    {
+    let known = match subject {
+        // The name of a published capacity is generated.
+        Subject::Object(object) if object.starts_with("capacity ") => Ok(()),
+        Subject::Object(object) | Subject::Event(object) => split(object).map(drop),
+        Subject::Call { method, claim } => {
+            counted(method).and_then(|_| claim.map_or(Ok(()), |claim| split(claim).map(drop)))
+        }
+        Subject::Phase { .. } if step.never.is_some() => {
+            Err("a phase cannot be forbidden: use until".to_owned())
+        }
+        Subject::Phase { claim, .. } => claim.map_or(Ok(()), |claim| split(claim).map(drop)),
+    };
+    if let Err(what) = known {
         return Some(what);
     }
     let stray = match subject {
-        "event" => [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())],
-        "call" => [("has", step.has.is_some()), ("gone", step.gone), ("reason", step.reason.is_some())],
-        "phase" => [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())],
-        _ => [
+        Subject::Call { .. } => {
+            [("has", step.has.is_some()), ("gone", step.gone), ("reason", step.reason.is_some())]
+        }
+        Subject::Event(_) | Subject::Phase { .. } => {
+            [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())]
+        }
+        Subject::Object(_) => [
             ("reason", step.reason.is_some()),
             ("message", step.message.is_some()),
             ("count", step.count.is_some()),
@@ -275,18 +267,6 @@ fn wait(what: &str, step: &Step) -> Option<String> {
 
 fn method(name: &str) -> Result<CsiMethod, String> {
     name.parse().map_err(|error: UnknownMethod| error.to_string())
-}
-
-/// The phase of a name.
-///
-/// # Errors
-/// There is none.
-pub fn phase(name: &str) -> Result<claimcheck_model::Phase, String> {
-    let all = || claimcheck_model::Phase::ALL.iter().copied();
-    all().find(|phase| phase.name() == name).ok_or_else(|| {
-        let known: Vec<_> = all().map(claimcheck_model::Phase::name).collect();
-        format!("there is no phase {name}: known are {}", known.join(", "))
-    })
 }
 
 fn script(script: &Script, world: World) -> Option<String> {

@@ -10,6 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use crate::{kind::Kind, reference::split};
+
 /// The `apiVersion` of scenario files.
 pub const API_VERSION: &str = "claimcheck.dev/v1alpha1";
 /// Their `kind`.
@@ -158,6 +160,21 @@ impl Object {
         match self.form() {
             Ok(Given::Short(name, _)) => Some(name),
             _ => None,
+        }
+    }
+
+    /// Its kind, and its name in the scenario; none of a file, or of what is no object.
+    pub fn kind_and_name(&self) -> Option<(&'static Kind, String)> {
+        match self.form().ok()? {
+            Given::Short(text, _) => {
+                let (kind, name) = split(text).ok()?;
+                Some((kind, name.to_owned()))
+            }
+            Given::Manifest(manifest) => {
+                let name = manifest["metadata"]["name"].as_str().unwrap_or_default();
+                Some((Kind::of_manifest(manifest)?, name.to_owned()))
+            }
+            Given::File(_) => None,
         }
     }
 
@@ -388,6 +405,16 @@ pub struct Seen {
     pub reason: Option<String>,
     /// A part of the message.
     pub message: Option<String>,
+}
+
+impl Scenario {
+    /// All objects that it creates or applies, with the lines of their steps; 0 for those that are given.
+    pub fn objects(&self) -> impl Iterator<Item = (u64, &Object)> {
+        let of_steps = self.steps.iter();
+        let of_steps =
+            of_steps.flat_map(|step| step.create.iter().chain(&step.apply).map(|object| (step.line, object)));
+        self.given.iter().map(|object| (0, object)).chain(of_steps)
+    }
 }
 
 impl Step {

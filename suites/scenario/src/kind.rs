@@ -1,6 +1,9 @@
 //! The kinds of objects in scenarios, with their short names.
 
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
 use serde_json::Value;
 
 /// A kind of objects.
@@ -37,7 +40,7 @@ const fn other(
     plural: &'static str,
     namespaced: bool,
 ) -> Kind {
-    Kind { short, kind, group, version: "v1", plural, namespaced, compared: false }
+    Kind { compared: false, ..self::kind(short, kind, group, plural, namespaced) }
 }
 
 const STORAGE: &str = "storage.k8s.io";
@@ -117,6 +120,14 @@ impl Kind {
     pub fn resource(&self) -> ApiResource {
         let gvk = GroupVersionKind::gvk(self.group, self.version, self.kind);
         ApiResource::from_gvk_with_plural(&gvk, self.plural)
+    }
+
+    /// Requests for objects of this kind: in a namespace, if its objects are in one and it is given, else in all.
+    pub fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource()),
+            None => Api::all_with(client.clone(), &self.resource()),
+        }
     }
 
     /// `group/version`.

@@ -22,9 +22,10 @@ mod read;
 mod record;
 mod reference;
 mod saved;
+mod subject;
 
 pub use actor::{ActError, Actor, EventOf, Usual};
-pub use check::{code_key, phase};
+pub use check::code_key;
 pub use compare::{Difference, Outcome, Table, TableError, differences, final_differences, report};
 pub use file::{
     API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,
@@ -38,6 +39,7 @@ pub use read::{Read, ScenarioError, parse, read_all};
 pub use record::{Call, Record, Scope, Store, Version};
 pub use reference::{Key, References, split};
 pub use saved::{Saved, end_differences};
+pub use subject::Subject;
 
 /// The JSON Schema of scenario files.
 pub fn schema() -> schemars::Schema {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::nearest;
+use claimcheck_model::unknown;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use serde_saphyr::{Error as Yaml, Spanned};
@@ -69,6 +69,8 @@ pub struct Read {
 #[derive(Deserialize)]
 struct Lines {
     #[serde(default)]
+    kind: Option<Spanned<String>>,
+    #[serde(default)]
     name: Option<Spanned<IgnoredAny>>,
     #[serde(default)]
     given: Vec<Spanned<IgnoredAny>>,
@@ -88,7 +90,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
         for file in files(path)? {
             let text = fs::read_to_string(&file)
                 .map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
-            // Manifests that scenarios name may be beside them.
+            // The folder may have manifests that scenarios name.
             if is_folder && !text.contains(GROUP) {
                 continue;
             }
@@ -137,12 +139,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     // Steps that scenarios share are aliases, which are no attack here.
     let options =
         || serde_saphyr::options! { budget: None, strict_booleans: true, legacy_octal_numbers: true };
-    if let Some((line, what)) = other(text) {
-        return Err(form(line, what));
+    let lines: Vec<Lines> =
+        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
+    if let Some(kind) = lines.iter().filter_map(|of| of.kind.as_ref()).find(|kind| kind.value != KIND) {
+        let what = "is no scenario: create it in one, or name its file there: `create: { file: .. }`";
+        return Err(form(kind.referenced.line(), format!("a {} {what}", kind.value)));
     }
     let documents: Vec<Scenario> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
-    let lines: Vec<Lines> =
         serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
     if documents.is_empty() {
         return Err(form(1, "the file has no scenario".to_owned()));
@@ -174,21 +177,6 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
 
 /// What the `apiVersion` of scenarios begins with.
 const GROUP: &str = "claimcheck.dev/";
-
-/// A document that is another object, with its line.
-fn other(text: &str) -> Option<(u64, String)> {
-    #[derive(Deserialize)]
-    struct Head {
-        kind: Option<Spanned<String>>,
-    }
-    let heads: Vec<Head> = serde_saphyr::from_multiple(text).ok()?;
-    let kind = heads.into_iter().filter_map(|head| head.kind).find(|kind| kind.value != KIND)?;
-    let what = format!(
-        "a {} is no scenario: create it in one, or name its file there: `create: {{ file: .. }}`",
-        kind.value
-    );
-    Some((kind.referenced.line(), what))
-}
 
 /// Replaces files by the manifests in them.
 fn expand(path: &Path, line: u64, scenario: &mut Scenario) -> Result<(), ScenarioError> {
@@ -257,10 +245,6 @@ fn manifests(path: &Path, line: u64, object: &Object) -> Result<Option<Vec<Objec
 fn yaml(path: &Path, error: &Yaml) -> ScenarioError {
     let error = error.without_snippet();
     let line = error.location().map_or(1, |location| location.line());
-    let unknown = |what: &str, name: &str, known: &[&str]| match nearest(name, known.iter().copied()) {
-        Some(near) => format!("unknown {what} {name}: did you mean {near}?"),
-        None => format!("unknown {what} {name}: known are {}", known.join(", ")),
-    };
     let what = match error {
         Yaml::SerdeUnknownField { field, expected, .. } => unknown("field", field, expected),
         Yaml::SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
@@ -395,7 +379,7 @@ mod tests {
         assert_eq!(titles, ["create Secret a", "create Secret b"]);
         let waits: Vec<bool> = all[1].scenario.steps.iter().map(|step| step.until.is_some()).collect();
         assert_eq!(waits, [false, true]);
-        // Manifests beside scenarios are no scenarios.
+        // Manifests in the folder are no scenarios.
         assert_eq!(read_all(&[folder.path().to_owned()]).unwrap().len(), 2);
         let manifest = read_all(&[folder.path().join("both.yaml")]).map(drop).unwrap_err().to_string();
         assert!(manifest.contains("both.yaml:2: a Secret is no scenario"), "{manifest}");

@@ -8,7 +8,7 @@ use std::{
 
 use futures::StreamExt;
 use kube::{
-    Api, Client,
+    Client,
     core::DynamicObject,
     runtime::watcher::{self, Event, watcher},
 };
@@ -204,10 +204,7 @@ impl Record {
         kind: &'static Kind,
         namespace: Option<&str>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let api: Api<DynamicObject> = match namespace.filter(|_| kind.namespaced) {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind.resource()),
-            None => Api::all_with(client.clone(), &kind.resource()),
-        };
+        let api = kind.api(client, namespace);
         let record = self.clone();
         async move {
             let mut events = watcher(api, watcher::Config::default()).boxed();

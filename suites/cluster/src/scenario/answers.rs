@@ -1,7 +1,7 @@
 //! The script of the driver, as faults of calls for the scenario's volumes.
 //!
-//! A volume has no handle before it exists: until then a rule names the claim, which CreateVolume has in its parameters,
-//! and the volume's name, which has the claim's uid. [`Answers::rules`] is called again whenever more is known.
+//! A volume has no handle before it exists: a rule that is given before names the claim, which the tap knows of CreateVolume,
+//! and then of the volume. [`Answers::rules`] is called again whenever more is known.
 
 use std::collections::BTreeMap;
 
@@ -84,19 +84,19 @@ fn action(answer: &Answer, references: &References) -> FaultAction {
     match answer.late {
         Some(ms) => FaultAction::Delay { ms },
         None if answer.lost => FaultAction::DropAfter,
-        // Until the end of the scenario, whose clean-up it would hold up.
+        // Until the end of the scenario: its clean-up would have to wait for it.
         None => FaultAction::Hold { name: format!("{}/hang", references.names.scenario), refuse: true },
     }
 }
 
 impl Meant {
     fn new(method: &str, answer: Answer, references: &References, store: &Store) -> Self {
-        let is_creation = method == CsiMethod::CreateVolume.as_str();
+        let new = Self { answer, by_handle: false };
         // A node has not seen which claim a volume was created for.
         let of_node = method.parse().is_ok_and(CsiMethod::is_node);
-        let new = Self { answer, by_handle: !is_creation };
-        let by_handle = new.by_handle
-            && (of_node || is_of_snapshot(method) || !new.handles(method, references, store).is_empty());
+        let exists = || !new.handles(method, references, store).is_empty();
+        let by_handle =
+            method != CsiMethod::CreateVolume.as_str() && (of_node || is_of_snapshot(method) || exists());
         Self { by_handle, ..new }
     }
 

@@ -11,7 +11,7 @@ use claimcheck_cluster::{Disruption, Victim};
 use claimcheck_scenario::{Kind, Record};
 use kube::{
     Api, Client,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -78,13 +78,6 @@ impl Cleanup {
         self.created.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn api(&self, kind: &Kind, namespace: &str) -> Api<DynamicObject> {
-        match kind.namespaced {
-            true => Api::namespaced_with(self.client.clone(), namespace, &kind.resource()),
-            false => Api::all_with(self.client.clone(), &kind.resource()),
-        }
-    }
-
     /// Before the objects of the scenario's namespace are deleted: workloads, of which the controllers would start pods again,
     /// and the objects of its second namespace; volumes that would be retained are no longer.
     ///
@@ -93,8 +86,10 @@ impl Cleanup {
     pub(crate) async fn before(&self) -> Result<()> {
         let restored = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
         for (kind, namespace, name, former) in restored.into_iter().rev() {
-            let patched =
-                self.api(kind, &namespace).patch(&name, &PatchParams::default(), &Patch::Merge(former)).await;
+            let patched = kind
+                .api(&self.client, Some(&namespace))
+                .patch(&name, &PatchParams::default(), &Patch::Merge(former))
+                .await;
             patched.with_context(|| format!("{} {name} cannot be restored", kind.kind))?;
         }
         let created = self.all();
@@ -150,7 +145,7 @@ impl Cleanup {
         let Some(kind) = Kind::named("volume") else { return Ok(()) };
         let patch = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
         for name in &retained {
-            match self.api(kind, "").patch(name, &PatchParams::default(), &patch).await {
+            match kind.api(&self.client, None).patch(name, &PatchParams::default(), &patch).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => return Err(error).with_context(|| format!("volume {name} cannot be changed")),
@@ -160,12 +155,12 @@ impl Cleanup {
     }
 
     async fn delete(&self, kind: &Kind, namespace: &str, name: &str, params: &DeleteParams) -> Result<()> {
-        crate::fixture::delete(&self.api(kind, namespace), name, params).await
+        crate::fixture::delete(&kind.api(&self.client, Some(namespace)), name, params).await
     }
 
     /// Deletes all objects of a kind in a namespace, and waits until they are gone.
     async fn clear(&self, kind: &Kind, namespace: &str) -> Result<()> {
-        let api = self.api(kind, namespace);
+        let api = kind.api(&self.client, Some(namespace));
         let params = match kind.short {
             "pod" => DeleteParams::default().grace_period(1),
             _ => DeleteParams::default(),
@@ -186,7 +181,7 @@ impl Cleanup {
     }
 
     async fn gone(&self, kind: &Kind, namespace: &str, name: &str) -> Result<()> {
-        let (api, end) = (self.api(kind, namespace), Instant::now() + self.limit);
+        let (api, end) = (kind.api(&self.client, Some(namespace)), Instant::now() + self.limit);
         while api.get_opt(name).await?.is_some() {
             if Instant::now() > end {
                 bail!("{} {namespace}/{name} is not gone in time", kind.kind);

@@ -1,7 +1,7 @@
 //! What a scenario requires: what its file says, and what follows from its steps.
 
 use claimcheck_model::Capability;
-use claimcheck_scenario::{Given, Kind, Object, Scenario, split};
+use claimcheck_scenario::{Kind, Scenario};
 
 use crate::{kubernetes::Feature, need::Need};
 
@@ -12,7 +12,7 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
     if requires.nodes > 1 {
         needs.push(Need::Nodes(requires.nodes));
     }
-    let kinds: Vec<&Kind> = objects(scenario).filter_map(kind_of).collect();
+    let kinds: Vec<&Kind> = kinds(scenario).collect();
     let has = |short: &str| kinds.iter().any(|kind| kind.short == short);
     let steps = || scenario.steps.iter();
     let disrupts = |what: &str| steps().any(|step| step.disrupt.as_deref() == Some(what));
@@ -51,18 +51,9 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
 
 /// Whether it has claims, for which a driver provisions volumes.
 pub(super) fn has_claims(scenario: &Scenario) -> bool {
-    objects(scenario).filter_map(kind_of).any(|kind| kind.short == "claim" || kind.short == "stateful-set")
+    kinds(scenario).any(|kind| kind.short == "claim" || kind.short == "stateful-set")
 }
 
-fn objects(scenario: &Scenario) -> impl Iterator<Item = &Object> {
-    let created = scenario.steps.iter().flat_map(|step| step.create.iter().chain(&step.apply));
-    scenario.given.iter().chain(created)
-}
-
-fn kind_of(object: &Object) -> Option<&'static Kind> {
-    match object.form().ok()? {
-        Given::Short(name, _) => Some(split(name).ok()?.0),
-        Given::Manifest(manifest) => Kind::of_manifest(manifest),
-        Given::File(_) => None,
-    }
+fn kinds(scenario: &Scenario) -> impl Iterator<Item = &'static Kind> {
+    scenario.objects().filter_map(|(_, object)| Some(object.kind_and_name()?.0))
 }

@@ -206,19 +206,7 @@ fn merge(into: &mut Value, changes: &Value) {
 
 /// The objects without a namespace that a scenario has, by their names in its manifests.
 pub(super) fn own_names(played: &Played, names: &Names) -> BTreeMap<String, String> {
-    let scenario = &played.scenario;
-    let created = scenario.steps.iter().flat_map(|step| step.create.iter().chain(&step.apply));
-    let objects = scenario.given.iter().chain(created);
-    let name = |object: &Object| match object.form().ok()? {
-        Given::Short(text, _) => {
-            let (kind, name) = split(text).ok()?;
-            (!kind.namespaced).then(|| name.to_owned())
-        }
-        Given::Manifest(manifest) => {
-            let kind = Kind::of_manifest(manifest)?;
-            (!kind.namespaced).then(|| manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned())
-        }
-        Given::File(_) => None,
-    };
-    objects.filter_map(name).map(|name| (name.clone(), names.cluster(&name))).collect()
+    let objects = played.scenario.objects().filter_map(|(_, object)| object.kind_and_name());
+    let of_cluster = objects.filter(|(kind, _)| !kind.namespaced);
+    of_cluster.map(|(_, name)| (name.clone(), names.cluster(&name))).collect()
 }

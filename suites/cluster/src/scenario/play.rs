@@ -21,8 +21,8 @@ use super::{
 };
 use crate::fixture::Fixture;
 
-/// The step timeout to which `within` refers: that of an embedded cluster. On slower kinds it is longer by as much as
-/// their limit.
+/// The step timeout to which `within` refers: that of an embedded cluster. On slower kinds the deadline is longer in
+/// proportion to their step timeout.
 const SCALE: Duration = Duration::from_secs(60);
 /// How long nothing may have happened at the end of a scenario with something that must not.
 const QUIET: Duration = Duration::from_millis(1500);
@@ -114,8 +114,7 @@ impl Player {
         for (number, step) in scenario.steps.iter().enumerate() {
             let title = self.actor.references.fill(&step.whole_title());
             let t = self.t.clone();
-            let at = || format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);
-            let at = at();
+            let at = format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);
             let ended = t.record_step(&title, self.step(step)).await;
             let came = if ended.is_ok() { "done" } else { "failed" };
             self.outcome.push((format!("{} {}", number + 1, step.title()), came.to_owned()));
@@ -144,9 +143,12 @@ impl Player {
         let Some(folder) = self.played.save.clone() else { return Ok(()) };
         self.know().await;
         let mut calls = BTreeMap::new();
-        for (name, uids) in self.claims() {
+        for ((namespace, name), uids) in self.claims() {
             let balance = self.t.session().timeline().balance(uids).await?;
-            calls.insert(name, balance.succeeded.into_iter().map(|(_, method)| method).collect());
+            calls.insert(
+                format!("{namespace}/{name}"),
+                balance.succeeded.into_iter().map(|(_, method)| method).collect(),
+            );
         }
         let saved = Saved {
             name: self.played.scenario.name.clone(),
@@ -159,14 +161,14 @@ impl Player {
         Ok(saved.with_record(&self.actor.record).write(&folder)?)
     }
 
-    /// The uids of each claim.
-    fn claims(&self) -> BTreeMap<String, Vec<String>> {
-        let mut claims: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    /// The uids of each claim, by namespace and name.
+    pub(super) fn claims(&self) -> BTreeMap<(String, String), Vec<String>> {
+        let mut claims: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
         self.actor.record.read(|store| {
             for version in store.versions.iter().filter(|version| version.key.0 == "PersistentVolumeClaim") {
                 let uid = version.object.as_ref().and_then(|object| object["metadata"]["uid"].as_str());
                 let Some(uid) = uid else { continue };
-                let uids = claims.entry(format!("{}/{}", version.key.1, version.key.2)).or_default();
+                let uids = claims.entry((version.key.1.clone(), version.key.2.clone())).or_default();
                 if !uids.iter().any(|known| known == uid) {
                     uids.push(uid.to_owned());
                 }
@@ -253,28 +255,22 @@ impl Player {
 
     /// Takes over what has happened: uids of claims, nodes of pods.
     pub(super) async fn know(&mut self) {
-        let (mut claims, mut pods, mut handles) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut pods, mut handles) = (Vec::new(), Vec::new());
+        let text = |object: &Value, pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
+        };
         self.actor.record.read(|store| {
             for (_, volume) in store.own("PersistentVolume") {
-                let text = |pointer: &str| volume.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-                handles.extend(text("/spec/claimRef/name").zip(text("/spec/csi/volumeHandle")));
+                handles
+                    .extend(text(volume, "/spec/claimRef/name").zip(text(volume, "/spec/csi/volumeHandle")));
             }
-            for version in &store.versions {
-                let Some(object) = &version.object else { continue };
-                match version.key.0 {
-                    "PersistentVolumeClaim" => {
-                        claims.extend(object["metadata"]["uid"].as_str().map(str::to_owned));
-                    }
-                    "Pod" => pods.extend(
-                        object["spec"]["nodeName"]
-                            .as_str()
-                            .map(|node| (version.key.2.clone(), node.to_owned())),
-                    ),
-                    _ => {}
-                }
-            }
+            let of_pods = store.versions.iter().filter(|version| version.key.0 == "Pod");
+            pods.extend(of_pods.filter_map(|version| {
+                let node = text(version.object.as_ref()?, "/spec/nodeName")?;
+                Some((version.key.2.clone(), node))
+            }));
         });
-        self.t.adopt_uids(claims);
+        self.t.adopt_uids(self.claims().into_values().flatten().collect());
         for (claim, handle) in handles {
             self.actor.references.provisioned(&claim, handle);
         }

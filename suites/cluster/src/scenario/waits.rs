@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use claimcheck_model::CsiMethod;
-use claimcheck_scenario::{EventOf, Key, Step, matches, phase, split};
+use claimcheck_model::{CsiMethod, Phase};
+use claimcheck_scenario::{EventOf, Key, Step, Subject, matches, split};
 use serde_json::{Value, json};
 
 use super::play::Player;
@@ -45,37 +45,46 @@ impl Player {
     pub(super) async fn until(&mut self, what: &str, step: &Step) -> Result<()> {
         let what = &self.actor.references.fill(what);
         let limit = self.limit(step);
-        if let Some(object) = what.strip_prefix("event ") {
-            return Ok(self.while_armed(self.actor.until_event(object, step, limit)).await?);
-        }
-        if let Some((subject @ ("call" | "phase"), rest)) = what.split_once(' ') {
-            let (name, claim) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
-            let count = u64::try_from(step.count.unwrap_or(1))?;
-            let end = tokio::time::Instant::now() + limit;
-            loop {
-                self.know().await;
-                self.arm().await;
-                let (seen, wanted) = match subject {
-                    "call" => (self.calls(name.parse()?, claim).await?, count),
-                    _ => (self.ended(name, claim).await?, count),
-                };
-                if seen >= wanted {
-                    return Ok(());
+        let subject = Subject::parse(what).map_err(anyhow::Error::msg)?;
+        match subject {
+            Subject::Event(object) => {
+                Ok(self.while_armed(self.actor.until_event(object, step, limit)).await?)
+            }
+            Subject::Object(object) => {
+                if step.gone {
+                    self.was_there(object)?;
                 }
-                if tokio::time::Instant::now() > end {
-                    bail!("not in time: {seen} of {wanted} were seen");
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                Ok(self.while_armed(self.actor.until_object(object, step, limit)).await?)
+            }
+            Subject::Call { .. } | Subject::Phase { .. } => {
+                self.until_counted(subject, u64::try_from(step.count.unwrap_or(1))?, limit).await
             }
         }
-        if step.gone {
-            self.was_there(what)?;
+    }
+
+    /// Waits for so many calls, or ends of a phase.
+    async fn until_counted(&mut self, subject: Subject<'_>, wanted: u64, limit: Duration) -> Result<()> {
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            self.know().await;
+            self.arm().await;
+            let seen = match subject {
+                Subject::Call { method, claim } => self.calls(method, claim).await?,
+                Subject::Phase { phase, claim } => self.ended(phase, claim).await?,
+                Subject::Object(_) | Subject::Event(_) => wanted,
+            };
+            if seen >= wanted {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > end {
+                bail!("not in time: {seen} of {wanted} were seen");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(self.while_armed(self.actor.until_object(what, step, limit)).await?)
     }
 
     /// An object that never existed, because its name is misspelt, would be gone at once.
-    pub(super) fn was_there(&self, object: &str) -> Result<()> {
+    fn was_there(&self, object: &str) -> Result<()> {
         let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
         let (kind, name) = split(object).map_err(anyhow::Error::msg)?;
         let created = self.actor.references.uid(kind.short, name) != "no-uid";
@@ -87,20 +96,14 @@ impl Player {
     }
 
     /// The uids of one claim, or all.
-    pub(super) fn uids(&self, claim: Option<&str>) -> Result<Vec<String>> {
+    fn uids(&self, claim: Option<&str>) -> Result<Vec<String>> {
         let Some(claim) = claim else { return Ok(self.t.claim_uids()) };
         let key = self.actor.references.key(claim).map_err(anyhow::Error::msg)?;
-        let mut uids = self.actor.record.read(|store| {
-            let versions = store.versions.iter().filter(|version| version.key == key);
-            let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
-            versions.filter_map(|version| uid(version.object.as_ref()?)).collect::<Vec<_>>()
-        });
-        uids.dedup();
-        Ok(uids)
+        Ok(self.claims().remove(&(key.1, key.2)).unwrap_or_default())
     }
 
     /// The number of calls of a method up to now, also of those that an answer of the scenario made fail.
-    pub(super) async fn calls(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
+    async fn calls(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
         let uids = self.uids(claim)?;
         let begun = self.t.session().in_flight().count(method, &self.volumes_of(&uids));
         let balance = self.t.session().timeline().balance(uids).await?;
@@ -108,7 +111,7 @@ impl Player {
     }
 
     /// The names and handles of the volumes and snapshots of claims.
-    pub(super) fn volumes_of(&self, uids: &[String]) -> Vec<String> {
+    fn volumes_of(&self, uids: &[String]) -> Vec<String> {
         let mut names: Vec<String> = uids.iter().map(|uid| format!("pvc-{uid}")).collect();
         self.actor.record.read(|store| {
             let is_of = |volume: &Value| {
@@ -124,36 +127,38 @@ impl Player {
         names
     }
 
-    /// The number of ended phases of a name.
-    pub(super) async fn ended(&self, name: &str, claim: Option<&str>) -> Result<u64> {
-        let phase = phase(name).map_err(anyhow::Error::msg)?;
+    /// The number of times that a phase has ended.
+    async fn ended(&self, phase: Phase, claim: Option<&str>) -> Result<u64> {
         let samples = self.t.session().timeline().phases(self.uids(claim)?).await?;
         Ok(samples.iter().filter(|sample| sample.phase == phase).count().try_into()?)
     }
 
     pub(super) async fn unwanted(&self, what: &str, step: &Step) -> Result<Unwanted> {
         let from = self.actor.record.read(|store| store.versions.len());
-        if let Some(object) = what.strip_prefix("event ") {
-            let event = self.actor.event(object, step.reason.as_deref(), step.message.as_deref())?;
-            return Ok(Unwanted::Event { event, from });
-        }
-        if let Some(rest) = what.strip_prefix("call ") {
-            let (name, claim) = rest.split_once(" of ").map_or((rest, None), |(name, of)| (name, Some(of)));
-            let method = name.parse()?;
-            self.t.session().calls_recorded().await?;
-            let before = self.calls(method, claim).await?;
-            return Ok(Unwanted::Call { method, claim: claim.map(str::to_owned), before });
-        }
-        let key = self.actor.references.key(what).map_err(anyhow::Error::msg)?;
-        if step.gone {
-            return Ok(Unwanted::Deletion { key, from });
-        }
-        let has = step.has.as_ref().map(|has| self.actor.references.filled(has)).unwrap_or(json!({}));
-        Ok(Unwanted::Object { key, has, from })
+        Ok(match Subject::parse(what).map_err(anyhow::Error::msg)? {
+            Subject::Event(object) => {
+                let event = self.actor.event(object, step.reason.as_deref(), step.message.as_deref())?;
+                Unwanted::Event { event, from }
+            }
+            Subject::Call { method, claim } => {
+                self.t.session().calls_recorded().await?;
+                let before = self.calls(method, claim).await?;
+                Unwanted::Call { method, claim: claim.map(str::to_owned), before }
+            }
+            Subject::Phase { .. } => bail!("a phase cannot be forbidden: use until"),
+            Subject::Object(object) => {
+                let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+                let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
+                match step.gone {
+                    true => Unwanted::Deletion { key, from },
+                    false => Unwanted::Object { key, has: has.unwrap_or(json!({})), from },
+                }
+            }
+        })
     }
 
     /// What was seen of something unwanted.
-    pub(super) async fn seen(&self, what: &Unwanted) -> Result<Option<String>> {
+    async fn seen(&self, what: &Unwanted) -> Result<Option<String>> {
         Ok(match what {
             Unwanted::Object { key, has, from } => self.actor.record.read(|store| {
                 let versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);

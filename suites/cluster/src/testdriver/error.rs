@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::nearest;
+use claimcheck_model::unknown;
 use serde_saphyr::Error as Yaml;
 
 use super::names::Node;
@@ -52,11 +52,4 @@ pub(super) fn form(path: &Path, error: &Yaml, document: Option<&Node>) -> TestDr
         other => other.to_string(),
     };
     TestDriverError::Form { path: path.to_owned(), line, what: field.unwrap_or_default() + &what }
-}
-
-fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
-    match nearest(name, known.iter().copied()) {
-        Some(nearest) => format!("unknown {kind} {name}: did you mean {nearest}?"),
-        None => format!("unknown {kind} {name}: known are {}", known.join(", ")),
-    }
 }
