@@ -51,7 +51,7 @@ pub struct Normal {
     pub events: BTreeMap<String, BTreeSet<String>>,
     /// From volume (and node) and method to calls, without repetitions.
     pub calls: BTreeMap<(String, String), Vec<String>>,
-    /// From volume and method to the number of calls, at most [`MANY`].
+    /// From volume and method to the number of calls, at most 5 (`MANY`).
     pub counts: BTreeMap<(String, String), usize>,
     /// The methods that were called for a volume, in order, without repetitions and cycles.
     pub order: BTreeMap<String, Vec<String>>,
