@@ -106,6 +106,11 @@ pub(crate) trait Backend: Send + Sync {
         Err(DisruptError::Absent(victim.clone()))
     }
 
+    /// See [`Cluster::on_node`](crate::Cluster::on_node).
+    async fn on_node(&self, node: &str, _script: &str) -> Result<(), DisruptError> {
+        Err(DisruptError::Absent(Victim::Node(node.to_owned())))
+    }
+
     /// See [`Cluster::deploy`](crate::Cluster::deploy).
     async fn deploy(
         &self,

@@ -239,6 +239,14 @@ impl Cluster {
         self.backend.disrupt(&self.client, victim, disruption).await
     }
 
+    /// Runs a script of `sh` as root in the mounts of a node.
+    ///
+    /// # Errors
+    /// It fails, or this kind of cluster permits none.
+    pub async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
+        self.backend.on_node(node, script).await
+    }
+
     /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the caller has it
     /// until the returned value is dropped.
     ///

@@ -14,6 +14,15 @@ pub enum Victim {
     Driver(String),
     /// The storage controllers.
     Controllers,
+    /// All of this node: killed, it is rebooted, without its containers and mounts.
+    Node(String),
+    /// The socket through which the kubelet of a node knows a driver: it can be removed and put back.
+    Registration {
+        /// The node.
+        node: String,
+        /// The driver's name.
+        driver: String,
+    },
 }
 
 /// A disruption of a component.
@@ -36,6 +45,20 @@ pub enum Disruption {
 /// The timeout for controllers to terminate, or to become available again.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
+impl Disruption {
+    /// The script on a node that removes the registration socket of a driver, or puts it back. A kubelet ignores files with a
+    /// leading dot (`plugin_watcher.go`), and a socket in another place is still the same.
+    pub(crate) fn of_registration(self, driver: &str) -> Option<String> {
+        let (here, aside) = (format!("{driver}-reg.sock"), format!(".{driver}-reg.sock"));
+        let (from, to) = match self {
+            Self::Stop => (here, aside),
+            Self::Start => (aside, here),
+            Self::Kill | Self::Pause | Self::Resume | Self::Configure(_) => return None,
+        };
+        Some(format!("cd /var/lib/kubelet/plugins_registry && mv '{from}' '{to}'"))
+    }
+}
+
 /// A failed disruption.
 #[derive(Debug, thiserror::Error)]
 pub enum DisruptError {
@@ -53,6 +76,14 @@ pub enum DisruptError {
     /// The command in the node failed.
     #[error(transparent)]
     Node(#[from] ProgramError),
+    /// The script in the virtual node failed.
+    #[error("a script on {node} failed: {what}")]
+    Script {
+        /// The node.
+        node: String,
+        /// How it ended, and its last output.
+        what: String,
+    },
     /// The API request failed.
     #[error("cannot change the controllers' Deployment")]
     Api(#[from] kube::Error),

@@ -117,6 +117,14 @@ impl Engine {
         self.program.call(&[&["exec", "--privileged", node], command].concat(), CHANGE).await
     }
 
+    /// `restart`: ends all processes of a node at once, and starts it again.
+    ///
+    /// # Errors
+    /// It does not exist, or does not start.
+    pub async fn restart(&self, node: &str) -> Result<(), ProgramError> {
+        self.program.call(&["restart", "--time", "0", node], CHANGE).await.map(drop)
+    }
+
     /// `ps -a`: the containers of one kind cluster, or of all; including stopped ones.
     ///
     /// # Errors

@@ -313,12 +313,20 @@ impl Session {
         self.cluster.set_call_faults(case, rules).await;
     }
 
-    /// Disrupts a component: the only access that bypasses the API.
+    /// Disrupts a component: with [`on_node`](Self::on_node), the only access that bypasses the API.
     ///
     /// # Errors
     /// It does not exist, or does not support this disruption.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         self.cluster.disrupt(victim, disruption).await
+    }
+
+    /// Runs a script of `sh` as root in the mounts of a node.
+    ///
+    /// # Errors
+    /// It fails, or this kind of cluster permits none.
+    pub async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
+        self.cluster.on_node(node, script).await
     }
 
     /// The remains of the named objects on the host, reported as leaks of `case`.

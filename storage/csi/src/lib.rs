@@ -16,6 +16,7 @@
 mod authority;
 mod client;
 mod endpoint;
+pub mod message;
 mod proxy;
 mod server;
 mod socket;
@@ -30,6 +31,3 @@ pub use proxy::{NO_DEADLINE, proxy, serve_tapped};
 pub use server::{Accepted, Connection, ServeError, Server, Services};
 pub use socket::BindError;
 pub use tonic::{Code, Status};
-
-/// The encoded `FileDescriptorSet` of csi.proto, for programs that name fields by data.
-pub const DESCRIPTORS: &[u8] = include_bytes!("generated/csi.descriptors");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_vendor::AbsentSidecars;
 
 use crate::{case::FsType, kubernetes::Kubernetes, pod_security::PodSecurity};
@@ -11,6 +11,8 @@ use crate::{case::FsType, kubernetes::Kubernetes, pod_security::PodSecurity};
 /// Capabilities of the cluster, the host and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
+    /// Where the cluster comes from.
+    pub cluster: ClusterKind,
     /// Number of nodes.
     pub nodes: usize,
     /// The driver is the built-in one, so that variants of it can be deployed too.

@@ -1,6 +1,6 @@
 //! What a case requires, and the skip reason if the environment does not meet it.
 
-use claimcheck_model::Capability;
+use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_vendor::AbsentSidecars;
 
 use crate::{
@@ -13,6 +13,8 @@ use crate::{
 /// A requirement of a case; without it the case is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
+    /// This kind of cluster.
+    Cluster(ClusterKind),
     /// This number of nodes.
     Nodes(usize),
     /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too.
@@ -68,7 +70,8 @@ impl Need {
             Self::Provisioning(_) | Self::FileMiB(_) | Self::Attach | Self::Stage | Self::Capability(_) => {
                 true
             }
-            Self::Nodes(_)
+            Self::Cluster(_)
+            | Self::Nodes(_)
             | Self::Disrupt
             | Self::WholeRun
             | Self::Alone
@@ -95,6 +98,7 @@ impl claimcheck_engine::Need for Need {
 
     fn listed(&self) -> Option<String> {
         let text = match *self {
+            Self::Cluster(kind) => format!("--cluster {}", kind.name()),
             Self::Nodes(count) => format!("{count} nodes"),
             Self::Disrupt => "disrupt".to_owned(),
             Self::Agents => "node agents".to_owned(),
@@ -134,6 +138,10 @@ impl claimcheck_engine::Need for Need {
             ..
         } = environment;
         match *self {
+            Self::Cluster(kind) => (kind != environment.cluster).then(|| {
+                let (name, here) = (kind.name(), environment.cluster.name());
+                format!("the scenario is for --cluster {name}, and this one is {here}")
+            }),
             Self::Nodes(count) => (count > environment.nodes).then(|| match &environment.topology_keys {
                 Some(keys) => format!(
                     "needs {count} nodes that can access the same volume, but the driver's topology ({keys}) \
@@ -274,6 +282,7 @@ mod tests {
     };
 
     const ALL: Environment = Environment {
+        cluster: ClusterKind::Embedded,
         nodes: 2,
         builtin: true,
         topology_keys: None,

@@ -1,9 +1,11 @@
 //! What is wrong in a scenario, as far as that is known without a cluster.
 
+use claimcheck_csi::{Code, message::Method, tap::code_name};
 use claimcheck_model::{CsiMethod, UnknownMethod};
+use serde_json::Value;
 
 use crate::{
-    file::{Answer, Given, Object, Scenario, Script, Step, World},
+    file::{Answer, Given, How, Object, Scenario, Script, Step, World},
     kind::Kind,
     reference::split,
     subject::Subject,
@@ -110,6 +112,7 @@ fn step(step: &Step, world: World) -> Option<String> {
         ("hold", step.hold.is_some()),
         ("release", step.release.is_some()),
         ("disrupt", step.disrupt.is_some()),
+        ("remove", step.remove.is_some()),
     ];
     let set: Vec<&str> = actions.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
     let also: Vec<&str> = [
@@ -178,7 +181,7 @@ fn step(step: &Step, world: World) -> Option<String> {
     if let Some(other) = pods.into_iter().flatten().find(|name| !name.starts_with("pod ")) {
         return Some(format!("{other} is no pod: write `pod` and its name"));
     }
-    let named = [&step.patch, &step.delete].into_iter().flatten();
+    let named = [&step.patch, &step.delete, &step.remove].into_iter().flatten();
     if let Some(what) = named.filter_map(|name| split(name).err()).next() {
         return Some(what);
     }
@@ -192,6 +195,20 @@ fn step(step: &Step, world: World) -> Option<String> {
     }
     if let Some(other) = step.disrupt.as_ref().filter(|of| !VICTIMS.contains(&of.as_str())) {
         return Some(format!("{other} cannot be disrupted: known are {}", VICTIMS.join(", ")));
+    }
+    let hows = match step.disrupt.as_deref() {
+        Some("node") => &[How::Kill][..],
+        Some("registration") => &[How::Stop, How::Start],
+        _ => &HOWS,
+    };
+    if let Some(how) = step.how.filter(|how| !hows.contains(how)) {
+        let known =
+            hows.iter().map(|how| format!("{how:?}").to_lowercase()).collect::<Vec<_>>().join(" and ");
+        let what = step.disrupt.as_deref().unwrap_or_default();
+        return Some(format!("how: {how:?} is not for a {what}, only {known}").to_lowercase());
+    }
+    if let Some(other) = step.remove.as_ref().filter(|name| !name.starts_with("claim ")) {
+        return Some(format!("remove: {other} is no claim: write `claim` and its name"));
     }
     if let Some(what) = step.driver.as_ref().and_then(|answers| script(answers, world)) {
         return Some(what);
@@ -225,7 +242,8 @@ fn counted(method: CsiMethod) -> Result<CsiMethod, String> {
 }
 
 /// What can be disrupted.
-const VICTIMS: [&str; 3] = ["controllers", "agent", "driver"];
+const VICTIMS: [&str; 5] = ["controllers", "agent", "driver", "registration", "node"];
+const HOWS: [How; 5] = [How::Kill, How::Stop, How::Start, How::Pause, How::Resume];
 
 /// What is waited for: an object, an event, a call or a phase.
 fn wait(what: &str, step: &Step) -> Option<String> {
@@ -276,21 +294,23 @@ fn script(script: &Script, world: World) -> Option<String> {
 }
 
 fn answer(method: &str, answer: &Answer, world: World) -> Option<String> {
-    let ways = [answer.fail.is_some(), answer.hang, answer.late.is_some(), answer.lost];
+    let has_fields = !answer.with.is_null();
+    let is_with = has_fields && world == World::Cluster;
+    let ways = [answer.fail.is_some(), answer.hang, answer.late.is_some(), answer.lost, is_with];
     let ways = ways.into_iter().filter(|is_set| *is_set).count();
     let of_cluster = answer.of.is_some() || answer.node.is_some() || answer.lost;
     match world {
-        World::Cluster if !answer.with.is_null() => {
-            Some(format!("{method}: `with` needs `world: controllers`, where the driver is a script"))
+        World::Cluster if ways != 1 => {
+            Some(format!("{method}: write one of fail, hang, late, lost and with"))
         }
-        World::Cluster if ways != 1 => Some(format!("{method}: write one of fail, hang, late and lost")),
+        World::Cluster if has_fields => answer_fields(method, &answer.with),
         World::Controllers if of_cluster => {
             Some(format!("{method}: of, node and lost need `world: cluster`"))
         }
         World::Cluster | World::Controllers => {
             let fail = answer.fail.as_ref()?;
             let name = fail.split(' ').next().unwrap_or_default();
-            (!code_is_known(name)).then(|| {
+            code(name).is_none().then(|| {
                 format!(
                     "{method}: {name} is no gRPC code: write its name and a message, as `INTERNAL no slot`"
                 )
@@ -299,38 +319,27 @@ fn answer(method: &str, answer: &Answer, world: World) -> Option<String> {
     }
 }
 
-/// The gRPC codes of errors.
-const CODES: [&str; 16] = [
-    "CANCELED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
-/// The name of a gRPC code without its spelling: `NOT_FOUND` and `NotFound` are one.
-pub fn code_key(name: &str) -> String {
-    name.replace('_', "").replace("LL", "L").replace("ll", "l").to_lowercase()
+/// What is wrong with the changes to an answer.
+fn answer_fields(method: &str, with: &Value) -> Option<String> {
+    let method = Method::all().find(|known| known.name == method)?;
+    // Null removes a field.
+    let mut fields = Value::Null;
+    json_patch::merge(&mut fields, with);
+    let error = method.answer.encode(&fields).err()?;
+    Some(format!("{}: with: {error}: write fields of the answer as in the CSI specification", method.name))
 }
 
-fn code_is_known(name: &str) -> bool {
-    CODES.iter().any(|code| code_key(code) == code_key(name))
+/// The code of an error, by its name in either spelling: `NOT_FOUND` and `NotFound` are one.
+pub fn code(name: &str) -> Option<Code> {
+    let plain = |name: &str| name.replace('_', "").replace("LL", "L").replace("ll", "l").to_lowercase();
+    let mut errors = (1..17).map(Code::from);
+    errors.find(|code| plain(code_name(*code)) == plain(name))
 }
 
 /// What a step may not do in its world.
 fn in_world(step: &Step, actions: &[&str], world: World) -> Option<String> {
-    const OF_CLUSTERS: [&str; 8] = ["apply", "exec", "write", "read", "fault", "hold", "release", "disrupt"];
+    const OF_CLUSTERS: [&str; 9] =
+        ["apply", "exec", "write", "read", "fault", "hold", "release", "disrupt", "remove"];
     match world {
         World::Controllers => {
             let stray = actions.iter().find(|action| OF_CLUSTERS.contains(*action));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::{Capability, CsiMethod, Phase};
+use claimcheck_model::{Capability, ClusterKind, CsiMethod, Phase};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -84,6 +84,9 @@ pub enum World {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Requires {
+    /// This kind of cluster: `embedded`, `envtest`, `kind` or `existing`.
+    #[serde(default)]
+    pub cluster: Option<ClusterKind>,
     /// This number of nodes.
     #[serde(default)]
     pub nodes: usize,
@@ -220,7 +223,8 @@ pub struct Answer {
     /// The driver acts, but its answer is lost: the caller receives UNAVAILABLE.
     #[serde(default)]
     pub lost: bool,
-    /// Fields of the response. (In `world: controllers`.)
+    /// The driver acts, and its answer has these fields of the CSI specification: a merge patch. In `world: controllers`, of the
+    /// scripted driver.
     #[serde(default)]
     pub with: Value,
     /// For how many calls; 0 for all.
@@ -270,8 +274,11 @@ pub struct Step {
     pub hold: Option<String>,
     /// Lets the held calls of this method go on.
     pub release: Option<String>,
-    /// Disrupts `controllers`, `agent` or `driver`, in the way that `how` says; with `node` on one node.
+    /// Disrupts `controllers`, `agent`, `driver`, `registration` (the socket through which the kubelet knows the driver: `stop` and
+    /// `start`) or `node` (`kill` reboots it), in the way that `how` says; with `node` on one node.
     pub disrupt: Option<String>,
+    /// Removes what is behind the volume of this claim where it is mounted: the device fails, or the folder is emptied.
+    pub remove: Option<String>,
     /// Changes how the driver's calls of these methods are answered.
     pub driver: Option<Script>,
     /// Waits until nothing has happened to the scenario's objects for so many milliseconds.
@@ -453,6 +460,7 @@ impl Step {
             .or_else(|| named("hold", &self.hold))
             .or_else(|| named("release", &self.release))
             .or_else(|| named("disrupt", &self.disrupt))
+            .or_else(|| named("remove", &self.remove))
             .or_else(|| self.fault.as_ref().map(|faults| ("fault", faults.join(", "))))
     }
 

@@ -25,7 +25,7 @@ mod saved;
 mod subject;
 
 pub use actor::{ActError, Actor, EventOf, Usual};
-pub use check::code_key;
+pub use check::code;
 pub use compare::{Difference, Outcome, Table, TableError, differences, final_differences, report};
 pub use file::{
     API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,

@@ -308,6 +308,12 @@ mod tests {
                 "a.yaml:6: kubelet cannot be disrupted: known are controllers, agent",
             ),
             ("{ disrupt: agent, how: explode }", "a.yaml:6: unknown value explode: known are kill, stop"),
+            ("{ disrupt: node, how: stop }", "a.yaml:6: how: stop is not for a node, only kill"),
+            (
+                "{ disrupt: registration, how: kill }",
+                "a.yaml:6: how: kill is not for a registration, only stop and start",
+            ),
+            ("{ remove: pod p }", "a.yaml:6: remove: pod p is no claim: write `claim` and its name"),
             ("{ create: node n }", "a.yaml:6: node n is not a scenario's to write"),
             ("{ patch: claim a, with: {}, status: true }", "a.yaml:6: status is not a scenario's to write"),
             (
@@ -316,7 +322,11 @@ mod tests {
             ),
             (
                 "driver: { CreateVolume: [{}] }",
-                "a.yaml:6: CreateVolume: write one of fail, hang, late and lost",
+                "a.yaml:6: CreateVolume: write one of fail, hang, late, lost and with",
+            ),
+            (
+                "driver: { CreateVolume: [{ with: { volume: { capacity: 1 } } }] }",
+                "a.yaml:6: CreateVolume: with: CreateVolumeResponse: unrecognized field name 'capacity'",
             ),
             ("driver: { CreateVolume: [{ fail: NO }] }", "a.yaml:6: CreateVolume: NO is no gRPC code"),
         ] {

@@ -15,7 +15,6 @@ mod defects;
 mod family;
 mod fields;
 mod memory;
-mod message;
 mod node;
 mod plan;
 mod process;

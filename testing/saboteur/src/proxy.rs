@@ -11,8 +11,11 @@ use std::{
     task,
 };
 
-use anyhow::{Context as _, Result, ensure};
-use claimcheck_csi::{Endpoint, connect};
+use anyhow::{Context as _, Result};
+use claimcheck_csi::{
+    Endpoint, connect,
+    message::{Method, frame, frames},
+};
 use http::{HeaderMap, HeaderValue, Request, Response, header::CONTENT_LENGTH, request::Parts};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
@@ -29,15 +32,12 @@ use tracing::{info, warn};
 use crate::{
     fields::{self, Around, text},
     memory::Memory,
-    message::{Messages, Method, decode, encode},
     node,
     plan::{Call, applies, is_answered},
     row::{Action, At, Change, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
     world::{Entry, Pending, World, creates},
 };
 
-/// A message of gRPC begins with whether it is compressed, and its length.
-const PREFIX: usize = 5;
 /// Field 1900, a text of one letter: csi.proto has no fields with such numbers.
 const UNKNOWN_FIELD: &[u8] = &[0xe2, 0x76, 1, b'x'];
 
@@ -60,7 +60,6 @@ pub(crate) struct Proxy {
     endpoint: String,
     /// None if another program started the driver.
     control: Option<Control>,
-    messages: Messages,
     /// The number of calls in progress, by their objects.
     in_progress: Mutex<BTreeMap<String, usize>>,
     /// The keys and methods of calls that were cancelled.
@@ -125,7 +124,6 @@ impl Proxy {
             driver: connect(driver),
             endpoint,
             control,
-            messages: Messages::csi()?,
             in_progress: Mutex::default(),
             cancelled: Mutex::default(),
             matches: Mutex::default(),
@@ -135,10 +133,10 @@ impl Proxy {
     async fn handle(&self, request: Request<Body>) -> Result<Response<Body>> {
         let (head, body) = request.into_parts();
         let bytes = body.collect().await.context("the request ended early")?.to_bytes();
-        let method = self.messages.method(head.uri.path());
+        let method = Method::at(head.uri.path());
         let message = method.as_ref().and_then(|method| {
             let frames = frames(&bytes).ok()?;
-            decode(&method.request, frames.first()?).ok()
+            method.request.decode(frames.first()?).ok()
         });
         match (method, message) {
             (Some(method), Some(message)) => self.meddle(&head, &method, (bytes, message)).await,
@@ -175,7 +173,7 @@ impl Proxy {
             None => {
                 // As it came, with fields that csi.proto does not have, unless a rule changed it.
                 let changed = request != call.request;
-                let bytes = if changed { frame(&encode(&method.request, &request)?) } else { bytes };
+                let bytes = if changed { frame(&method.request.encode(&request)?) } else { bytes };
                 if twice {
                     self.forward(head, bytes.clone())
                         .await?
@@ -276,7 +274,7 @@ impl Proxy {
         for action in rules.iter().flat_map(|nth| &self.defect.rules[*nth].then) {
             let Action::Call(further) = action else { continue };
             let path = head.uri.path().replace(&format!("/{}", call.method), &format!("/{}", further.method));
-            let method = self.messages.method(&path).with_context(|| format!("there is no method {path}"))?;
+            let method = Method::at(&path).with_context(|| format!("there is no method {path}"))?;
             let mut request = call.request.clone();
             let change = Change { set: further.set.clone(), drop: further.drop.clone(), ..Change::default() };
             fields::change(
@@ -286,7 +284,7 @@ impl Proxy {
             );
             let mut to = head.clone();
             to.uri = path.parse()?;
-            let answer = self.forward(&to, frame(&encode(&method.request, &request)?)).await?;
+            let answer = self.forward(&to, frame(&method.request.encode(&request)?)).await?;
             answer.into_body().collect().await.context("the answer ended early")?;
         }
         Ok(())
@@ -520,7 +518,7 @@ impl Proxy {
         let messages = match code {
             Code::Ok => {
                 let frames = frames(&bytes)?;
-                frames.iter().map(|frame| decode(&method.answer, frame)).collect::<Result<_>>()?
+                frames.iter().map(|frame| method.answer.decode(frame)).collect::<Result<_, _>>()?
             }
             _ => Vec::new(),
         };
@@ -539,7 +537,7 @@ impl Proxy {
         }
         let mut bytes = Vec::new();
         for message in &answer.messages {
-            bytes.extend_from_slice(&frame(&[&encode(&method.answer, message)?, answer.more].concat()));
+            bytes.extend_from_slice(&frame(&[&method.answer.encode(message)?, answer.more].concat()));
         }
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),
@@ -628,25 +626,6 @@ fn note(done: io::Result<()>, path: &Path) {
     if let Err(error) = done {
         warn!(%error, path = %path.display(), "an effect on the node failed");
     }
-}
-
-fn frame(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
-    [&[0], &length[..], message].concat().into()
-}
-
-/// The messages in a body.
-fn frames(mut body: &[u8]) -> Result<Vec<&[u8]>> {
-    let mut frames = Vec::new();
-    while let Some((prefix, rest)) = body.split_first_chunk::<PREFIX>() {
-        let [compressed, a, b, c, d] = *prefix;
-        let length = usize::try_from(u32::from_be_bytes([a, b, c, d]))?;
-        ensure!(compressed == 0 && length <= rest.len(), "a message is compressed, or ends early");
-        let (message, after) = rest.split_at(length);
-        frames.push(message);
-        body = after;
-    }
-    Ok(frames)
 }
 
 #[cfg(test)]

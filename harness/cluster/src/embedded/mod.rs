@@ -16,6 +16,7 @@ mod node;
 mod node_driver;
 mod options;
 pub(crate) mod orphaned_loop_devices;
+mod reboot;
 mod remaining_controllers;
 pub(crate) mod sidecars;
 pub(crate) mod stock;
@@ -110,6 +111,18 @@ impl Embedded {
             }
             Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
             Victim::Driver(name) => find(name).map(|node| &node.driver.process),
+            Victim::Registration { node, driver } => {
+                let cannot = || DisruptError::Cannot { victim: victim.clone(), disruption };
+                let script = disruption.of_registration(driver).ok_or_else(cannot)?;
+                return self.on_node(node, &script).await;
+            }
+            Victim::Node(name) => {
+                let node = find(name).ok_or_else(|| DisruptError::Absent(victim.clone()))?;
+                return match disruption {
+                    Disruption::Kill => node.reboot(&self.common).await,
+                    _ => Err(DisruptError::Cannot { victim: victim.clone(), disruption }),
+                };
+            }
         };
         match component {
             Some(component) => {
@@ -235,6 +248,13 @@ impl Backend for Embedded {
         disruption: Disruption,
     ) -> Result<(), DisruptError> {
         self.disrupt_component(victim, disruption).await
+    }
+
+    async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
+        match self.nodes.iter().find(|of| of.paths.name == node) {
+            Some(node) => node.run(&self.common, script).await,
+            None => Err(DisruptError::Absent(Victim::Node(node.to_owned()))),
+        }
     }
 
     /// Leaks on the host of the objects in `of` (volume names and handles, pod uids): mounts of the

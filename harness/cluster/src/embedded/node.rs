@@ -21,7 +21,7 @@ pub(crate) struct Node {
     pub driver: NodeDriver,
     pub namespace: NodeNamespace,
     // Not supervised: without its runtime a node loses its pods, which fails the run.
-    _runtime: Process,
+    pub runtime: Process,
     runtime_log: PathBuf,
 }
 
@@ -85,7 +85,7 @@ impl Node {
         args.extend(common.metrics_args("node", Some(name)));
         let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
         let agent = common.start(spec)?;
-        Ok(Self { paths, agent, driver, namespace, _runtime: runtime, runtime_log })
+        Ok(Self { paths, agent, driver, namespace, runtime, runtime_log })
     }
 
     /// The name of its runtime, and its log.

@@ -41,9 +41,14 @@ pub(crate) async fn disrupt(
             }
             kill(client, components, &pods).await
         }
-        (Victim::Controllers | Victim::Driver(_) | Victim::NodeAgent(_), _) => {
-            Err(DisruptError::Cannot { victim: victim.clone(), disruption })
-        }
+        (
+            Victim::Controllers
+            | Victim::Driver(_)
+            | Victim::NodeAgent(_)
+            | Victim::Node(_)
+            | Victim::Registration { .. },
+            _,
+        ) => Err(DisruptError::Cannot { victim: victim.clone(), disruption }),
     }
 }
 

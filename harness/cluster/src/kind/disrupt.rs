@@ -28,6 +28,15 @@ impl KindCluster {
         let cannot = || DisruptError::Cannot { victim: victim.clone(), disruption };
         match victim {
             Victim::NodeAgent(node) => self.sh(node, &on_kubelet(disruption)).await,
+            Victim::Node(node) if disruption == Disruption::Kill => {
+                self.engine().restart(node).await?;
+                Ok(())
+            }
+            Victim::Node(_) => Err(cannot()),
+            Victim::Registration { node, driver } => {
+                let script = disruption.of_registration(driver).ok_or_else(cannot)?;
+                self.sh(node, &script).await
+            }
             Victim::Driver(node) => {
                 let signal = signal(disruption).ok_or_else(cannot)?;
                 let label = format!("io.kubernetes.container.name={}", components.driver);
@@ -49,7 +58,11 @@ impl KindCluster {
         }
     }
 
-    async fn sh(&self, node: &str, script: &str) -> Result<(), DisruptError> {
+    /// Runs a script in a node.
+    ///
+    /// # Errors
+    /// It fails.
+    pub(super) async fn sh(&self, node: &str, script: &str) -> Result<(), DisruptError> {
         self.engine().exec(node, &["sh", "-euc", script]).await?;
         Ok(())
     }

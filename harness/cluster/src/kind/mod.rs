@@ -214,6 +214,10 @@ impl Backend for OnKind {
         self.nodes.disrupt(client, &COMPONENTS, victim, disruption).await
     }
 
+    async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
+        self.nodes.sh(node, script).await
+    }
+
     async fn deploy(
         &self,
         client: &Client,

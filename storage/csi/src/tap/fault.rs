@@ -12,6 +12,7 @@ use std::{
 
 use claimcheck_model::Rate;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tonic::Code;
 
 use super::{code, fault_file::FaultFile, record::TapRecord};
@@ -84,13 +85,18 @@ pub enum FaultAction {
     },
     /// The driver executes it, but the response is lost: `Unavailable`.
     DropAfter,
+    /// The driver executes it, and other fields are in its response.
+    Answer {
+        /// What changes: a merge patch of the response as JSON, with the names of csi.proto.
+        with: Value,
+    },
 }
 
 impl FaultAction {
     /// Whether the caller sees a failure; a delayed call may succeed.
     pub fn fails(&self) -> bool {
         match self {
-            Self::Delay { .. } => false,
+            Self::Delay { .. } | Self::Answer { .. } => false,
             Self::Hold { refuse, .. } => *refuse,
             Self::Error { .. } | Self::Hang | Self::DropAfter => true,
         }

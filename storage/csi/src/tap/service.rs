@@ -1,6 +1,7 @@
 //! The tower layer itself: a service around a channel that records each call and injects faults.
 
 use std::{
+    convert::Infallible,
     mem,
     sync::{Arc, OnceLock},
     task,
@@ -10,12 +11,15 @@ use std::{
 use claimcheck_model::{RpcMethod, Stamp};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{
     Code, Status,
     body::Body,
     codegen::{BoxFuture, Service, StdError},
 };
+
+use crate::message::{Method, frame, frames};
 
 use super::{
     Tap,
@@ -157,6 +161,8 @@ where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Error: Into<StdError>,
 {
+    let path = request.uri().path().to_owned();
+    let mut with = None;
     let lost = match fault {
         None => false,
         Some(FaultAction::Delay { ms }) => {
@@ -176,6 +182,10 @@ where
             false
         }
         Some(FaultAction::DropAfter) => true,
+        Some(FaultAction::Answer { with: fields }) => {
+            with = Some(fields);
+            false
+        }
     };
     let mut response = inner.call(request).await.map_err(|error| unanswered(error.into()))?;
     if lost {
@@ -185,7 +195,27 @@ where
         }
         return Err(Status::unavailable("the answer was lost (injected fault)"));
     }
-    Ok(response)
+    match with {
+        Some(with) => changed(response, &path, &with).await,
+        None => Ok(response),
+    }
+}
+
+/// The response of a method with other fields; an error remains as it is.
+async fn changed(response: Response<Body>, path: &str, with: &Value) -> Result<Response<Body>, Status> {
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(unread)?;
+    let trailers = body.trailers().cloned().map(Ok::<_, Infallible>);
+    let mut bytes = body.to_bytes();
+    if let (Some(method), Ok([message])) = (Method::at(path), frames(&bytes).as_deref()) {
+        let other = method.answer.decode(message).and_then(|mut answer| {
+            json_patch::merge(&mut answer, with);
+            method.answer.encode(&answer)
+        });
+        bytes = frame(&other.map_err(|error| Status::internal(format!("an injected answer: {error}")))?);
+    }
+    let body = Full::new(bytes).with_trailers(async move { trailers });
+    Ok(Response::from_parts(head, Body::new(body)))
 }
 
 /// Extracts the fields of a request that has any; leaves every other unparsed.

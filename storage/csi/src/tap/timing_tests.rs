@@ -20,7 +20,9 @@ use tonic::{Code, Status, body::Body, codegen::Bytes};
 use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use super::{Context, FaultAction, FaultPlan, FaultRule, Faults, Tap, TapRecord, Tapped};
-use crate::v1::{DeleteVolumeRequest, DeleteVolumeResponse, controller_client::ControllerClient};
+use crate::v1::{
+    CreateVolumeRequest, DeleteVolumeRequest, DeleteVolumeResponse, controller_client::ControllerClient,
+};
 
 const DEADLINE: Duration = Duration::from_secs(15);
 
@@ -174,6 +176,20 @@ async fn a_lost_answer_comes_after_the_driver_acted() {
     assert_eq!(bench.acted(), 1);
     client.delete_volume(delete()).await.unwrap();
     assert_eq!(bench.codes(), [None, Some(Code::Unavailable), None, Some(Code::Ok)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_gets_other_fields_and_is_recorded_with_them() {
+    let with = serde_json::json!({ "volume": { "volume_id": "w", "capacity_bytes": 7 } });
+    let rule = FaultRule::new("CreateVolume", FaultAction::Answer { with }).times(1);
+    let (mut bench, mut client) = driver(AT_ONCE, rule);
+    let answer = client.create_volume(CreateVolumeRequest::default()).await.unwrap().into_inner();
+    let volume = answer.volume.unwrap();
+    assert_eq!((volume.volume_id.as_str(), volume.capacity_bytes, bench.acted()), ("w", 7, 1));
+    let ids = std::iter::from_fn(|| bench.records.try_recv().ok()).filter_map(|record| record.volume_id);
+    assert_eq!(ids.collect::<Vec<_>>(), ["w"]);
+    let answer = client.create_volume(CreateVolumeRequest::default()).await.unwrap().into_inner();
+    assert_eq!(answer.volume, None, "the rule was for one call");
 }
 
 #[tokio::test(start_paused = true)]

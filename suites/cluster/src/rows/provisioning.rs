@@ -1,14 +1,16 @@
 //! The full life cycle of a dynamically provisioned volume: each CSI call once, no leaks.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_model::SELECTED_NODE;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Binding, Case, Pattern},
     fixture::{Fixture, TestPod},
+    load::bytes,
     need::Need,
 };
 
@@ -29,6 +31,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::WAIT_FOR_FIRST_CONSUMER,
         &[Need::Nodes(2)],
         case!(unbound_claim_waits_for_consumer),
+    ),
+    row(
+        SUITE,
+        "the capacity of a bound PVC is that of its PV, and at least the requested size",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        &[],
+        case!(capacity_is_stated),
     ),
     row(
         SUITE,
@@ -82,6 +92,28 @@ async fn unbound_claim_waits_for_consumer(t: Arc<Fixture>) -> Result<()> {
     let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
     ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, expected {node}");
     t.remove_pod(&pod).await
+}
+
+async fn capacity_is_stated(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    let size = |sizes: Option<BTreeMap<String, Quantity>>| {
+        let size = sizes.unwrap_or_default().remove("storage");
+        size.and_then(|Quantity(size)| bytes(&size))
+    };
+    let now = t.claim_now(&claim).await?;
+    let requested =
+        size(now.spec.and_then(|spec| spec.resources?.requests)).context("nothing is requested")?;
+    let stated = size(now.status.and_then(|status| status.capacity));
+    let stated = stated.context("the status of the bound claim states no capacity")?;
+    let provisioned = size(volume.spec.and_then(|spec| spec.capacity));
+    let provisioned = provisioned.context("the volume has no capacity")?;
+    ensure!(
+        stated == provisioned,
+        "the status of the claim states {stated} bytes, and its volume has {provisioned}"
+    );
+    ensure!(stated >= requested, "{requested} bytes were requested, and the volume has {stated}");
+    Ok(())
 }
 
 async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use claimcheck_csi::{
     Code,
-    tap::{FaultAction, FaultRule, code_name},
+    tap::{FaultAction, FaultRule},
 };
 use claimcheck_model::CsiMethod;
-use claimcheck_scenario::{Answer, Key, References, Script, Store, code_key};
+use claimcheck_scenario::{Answer, Key, References, Script, Store};
 use serde_json::Value;
 
 use crate::refusal::INJECTED;
@@ -76,10 +76,12 @@ impl Answers {
 fn action(answer: &Answer, references: &References) -> FaultAction {
     if let Some(fail) = &answer.fail {
         let (name, message) = fail.split_once(' ').unwrap_or((fail, ""));
-        let codes = (0..17).map(Code::from);
-        let code = codes.into_iter().find(|code| code_key(code_name(*code)) == code_key(name));
+        let code = claimcheck_scenario::code(name);
         let message = if message.is_empty() { INJECTED } else { message };
         return FaultAction::Error { code: code.unwrap_or(Code::Unknown), message: message.to_owned() };
+    }
+    if !answer.with.is_null() {
+        return FaultAction::Answer { with: references.filled(&answer.with) };
     }
     match answer.late {
         Some(ms) => FaultAction::Delay { ms },

@@ -9,6 +9,7 @@
 mod answers;
 mod cleanup;
 mod data;
+mod disrupt;
 mod exec;
 mod expect;
 mod needs;

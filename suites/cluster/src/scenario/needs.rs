@@ -8,7 +8,7 @@ use crate::{kubernetes::Feature, need::Need};
 /// All requirements, each once.
 pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
     let requires = &scenario.requires;
-    let mut needs = Vec::new();
+    let mut needs: Vec<Need> = requires.cluster.map(Need::Cluster).into_iter().collect();
     if requires.nodes > 1 {
         needs.push(Need::Nodes(requires.nodes));
     }
@@ -24,7 +24,8 @@ pub(super) fn of(scenario: &Scenario) -> Vec<Need> {
     let faults = || steps().filter_map(|step| step.fault.as_deref()).flatten();
     let follows = [
         (steps().any(|step| step.disrupt.is_some()), Need::Disrupt),
-        (disrupts("agent"), Need::Agents),
+        (["agent", "node", "registration"].into_iter().any(disrupts), Need::Agents),
+        (steps().any(|step| step.remove.is_some()), Need::Agents),
         (answers || counts || steps().any(|step| step.hold.is_some()), Need::Tap),
         (has("attributes-class"), Need::Feature(Feature::AttributesClasses)),
         (has("snapshot"), Need::Capability(Capability::SnapshotDataSource)),

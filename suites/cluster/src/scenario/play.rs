@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
-use claimcheck_cluster::{Disruption, Victim, faults::FaultSpec};
+use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_scenario::{
-    ActError, Actor, Answer, How, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script,
-    Step, Store,
+    ActError, Actor, Answer, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script, Step,
+    Store,
 };
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -249,6 +249,8 @@ impl Player {
             self.arm().await;
         } else if let Some(what) = &step.disrupt {
             self.disrupt(what, step).await?;
+        } else if let Some(claim) = &step.remove {
+            self.remove(claim).await?;
         }
         Ok(())
     }
@@ -320,30 +322,6 @@ impl Player {
             "there is no node {node}: write `pod` and its name, or $node-1"
         );
         Ok(node)
-    }
-
-    async fn disrupt(&self, what: &str, step: &Step) -> Result<()> {
-        let disruption = match step.how.unwrap_or(How::Kill) {
-            How::Kill => Disruption::Kill,
-            How::Stop => Disruption::Stop,
-            How::Start => Disruption::Start,
-            How::Pause => Disruption::Pause,
-            How::Resume => Disruption::Resume,
-        };
-        let nodes = match &step.node {
-            Some(node) => vec![self.node(node)?],
-            None => self.t.nodes(),
-        };
-        let victims: Vec<Victim> = match what {
-            "controllers" => vec![Victim::Controllers],
-            "agent" => nodes.into_iter().map(Victim::NodeAgent).collect(),
-            _ => nodes.into_iter().map(Victim::Driver).collect(),
-        };
-        for victim in victims {
-            self.cleanup.disrupted(&victim, disruption);
-            self.t.disrupt(victim, disruption).await?;
-        }
-        Ok(())
     }
 }
 

@@ -211,14 +211,18 @@ fn driver(options: ClusterOptions, config: Option<Arc<TestDriver>>) -> Result<Dr
     })
 }
 
+fn kind_of(api: &Api) -> ClusterKind {
+    match api {
+        Api::Builtin(_) => ClusterKind::Embedded,
+        Api::Stock(_) => ClusterKind::Envtest,
+    }
+}
+
 #[async_trait(?Send)]
 impl Place for EmbeddedPlace {
     async fn start(&self, folder: &RunFolder, instrumentation: Instrumentation) -> Result<Cluster> {
         let Self { api, nodes, driver } = self;
-        let kind = match api {
-            Api::Builtin(_) => ClusterKind::Embedded,
-            Api::Stock(_) => ClusterKind::Envtest,
-        };
+        let kind = kind_of(api);
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         driver.vendor.objects.check_class(&driver.vendor.class_parameters)?;
         let options = Options { instrumentation, ..driver.on(api.clone(), *nodes, listen, folder)? };
@@ -252,6 +256,7 @@ impl Place for EmbeddedPlace {
         let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
         let absent_sidecars = driver.vendor.sidecars.absent();
         Environment {
+            cluster: kind_of(&self.api),
             nodes: *nodes,
             builtin,
             inline,

@@ -57,6 +57,7 @@ impl Place for KindPlace {
 
     fn expected(&self, _privilege: Option<Privilege>) -> Environment {
         Environment {
+            cluster: ClusterKind::Kind,
             nodes: self.target.workers(),
             builtin: true,
             inline: Ok(()),

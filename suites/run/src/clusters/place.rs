@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use claimcheck_cluster::{Cluster, ClusterCapabilities, Instrumentation, Options, SupportedCalls};
 use claimcheck_harness::Privilege;
 use claimcheck_kind::Controllers;
+use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
 use claimcheck_suites::{Environment, FileSystems, Kubernetes, pod_security::PodSecurity};
 use claimcheck_vendor::AbsentSidecars;
@@ -76,6 +77,7 @@ pub(super) const NO_INLINE: &str =
 
 /// A cluster and a driver of which nothing is known yet: every case that can run on some cluster is attempted.
 pub(super) const UNKNOWN: Environment = Environment {
+    cluster: ClusterKind::Existing,
     nodes: usize::MAX,
     builtin: false,
     topology_keys: None,
