@@ -20,7 +20,6 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use sha2::{Digest, Sha256};
 
 /// Marks the processes of the cluster.
 const TAG: &str = "CLAIMCHECK_TEST_TAG";
@@ -242,7 +241,7 @@ fn place(kind: TransitionKind, target: &str, driver: &str, handle: &str) -> Opti
         TransitionKind::Attach | TransitionKind::Detach => None,
         TransitionKind::Mount | TransitionKind::Unmount => KubeletPath::of(Path::new(target)),
         TransitionKind::Stage | TransitionKind::Unstage => {
-            let handle_sha256 = Sha256::digest(handle).iter().map(|byte| format!("{byte:02x}")).collect();
+            let handle_sha256 = claimcheck_model::sha256(handle);
             Some(KubeletPath::Stage { driver: driver.to_owned(), handle_sha256 })
         }
     }

@@ -9,7 +9,6 @@ use claimcheck_model::{
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sha2::Digest;
 
 use super::calls::Handle;
 use super::fact::Fact;
@@ -108,7 +107,7 @@ impl State {
             names.remove(name);
             if names.is_empty() {
                 self.handles.remove(&handle);
-                self.hashes.remove(&(handle.0.clone(), hex_sha256(&handle.1)));
+                self.hashes.remove(&(handle.0.clone(), claimcheck_model::sha256(&handle.1)));
             }
         }
         if self.volume_of.get(&volume.claim).is_some_and(|other| other == name) {
@@ -299,7 +298,7 @@ impl State {
             known.handle.clone_from(&csi.volume_handle);
             let names = self.handles.entry((csi.driver.clone(), csi.volume_handle.clone())).or_default();
             if names.insert(name.clone()) {
-                let hash = hex_sha256(&csi.volume_handle);
+                let hash = claimcheck_model::sha256(&csi.volume_handle);
                 self.hashes.insert((csi.driver.clone(), hash), csi.volume_handle.clone());
             }
         }
@@ -496,10 +495,6 @@ fn version(metadata: &ObjectMeta) -> Option<u64> {
 
 fn annotation(metadata: &ObjectMeta, name: &str) -> Option<String> {
     metadata.annotations.as_ref()?.get(name).cloned()
-}
-
-fn hex_sha256(text: &str) -> String {
-    sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn mode(mode: Option<&str>) -> VolumeMode {

@@ -3,11 +3,8 @@
 
 use std::{
     ffi::OsStr,
-    fmt,
     path::{Path, PathBuf},
 };
-
-use sha2::{Digest, Sha256};
 
 use crate::volumes::{Form, Plugin, PodUid, VolumeKey};
 
@@ -88,7 +85,7 @@ impl Layout {
     /// The directory of a CSI volume outside of pods: `vol_data.json` and the global mount. Upstream:
     /// `makeDeviceMountPath` in `pkg/volume/csi/csi_attacher.go`.
     pub fn device(&self, driver: &str, handle: &str) -> PathBuf {
-        self.csi().join(driver).join(digest(handle))
+        self.csi().join(driver).join(claimcheck_model::sha256(handle))
     }
 
     /// The staging path of a CSI volume with a file system.
@@ -155,26 +152,6 @@ impl Layout {
     }
 }
 
-/// The attachment's name for a volume on a node: `csi-` and the SHA-256 of handle, driver and node.
-/// Upstream: `getAttachmentName` in `pkg/volume/csi/csi_attacher.go`.
-pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
-    format!("csi-{}", digest(&format!("{handle}{driver}{node}")))
-}
-
-/// The SHA-256 of a text in hexadecimal digits.
-pub fn digest(text: &str) -> String {
-    Hex(&Sha256::digest(text)).to_string()
-}
-
-/// Bytes as lower-case hexadecimal digits.
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 /// The last part of a path as text; directory names created by the agent are always text.
 pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
@@ -199,11 +176,6 @@ mod tests {
                 "/var/lib/kubelet/plugins/kubernetes.io/csi/d/\
                  ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad/globalmount"
             )
-        );
-        // The same digest, from the three parts together.
-        assert_eq!(
-            attachment_name("a", "b", "c"),
-            "csi-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
     }
 }

@@ -11,18 +11,14 @@
 //! | `$in-use(data)` | the name of a volume in the status of nodes, with the handle `<scenario>.data` |
 //! | `$node(p)` | the node of a pod |
 //! | `$node-1`, `$node-2` .. | the nodes of the cluster |
-//! | `$driver`, `$class`, `$size`, `$image` | of the run; `$name` for each `--set name=value` |
+//! | `$driver`, `$class`, `$default-class`, `$size`, `$larger-size`, `$image` | of the run; `$name` for each `--set name=value` |
 //!
 //! `$$` is a dollar. What is no reference stays as it is, for scripts.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt::Write as _,
-};
+use std::collections::{BTreeMap, HashMap};
 
-use claimcheck_model::unique_volume_name;
+use claimcheck_model::{attachment_name, sha256, unique_volume_name};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{kind::Kind, name::Names};
 
@@ -168,7 +164,7 @@ impl References {
     fn member(&self, argument: &str) -> String {
         let (claim, group) = argument.split_once(" of ").unwrap_or((argument, ""));
         let handle = self.handles.get(claim).cloned().unwrap_or_else(|| self.names.cluster(claim));
-        hex(format!("{}{handle}", self.uid("group", group)))
+        sha256(format!("{}{handle}", self.uid("group", group)))
     }
 
     /// The kind, namespace and name of an object that a step names.
@@ -182,7 +178,7 @@ impl References {
         if let (true, Some((handle, node))) = (kind.short == "attachment", name.split_once(" on ")) {
             let (node, driver) = node.split_once(" by ").unwrap_or((node, &self.driver));
             let (handle, node) = (self.names.cluster(handle), self.names.cluster(node));
-            return Ok((kind.kind, String::new(), format!("csi-{}", hex(format!("{handle}{driver}{node}")))));
+            return Ok((kind.kind, String::new(), attachment_name(&handle, driver, &node)));
         }
         if kind.namespaced {
             let (namespace, name) = self.names.namespaced(name);
@@ -215,14 +211,6 @@ pub fn split(object: &str) -> Result<(&'static Kind, &str), String> {
         }
     })?;
     Ok((kind, name))
-}
-
-fn hex(text: String) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use sha2::Digest;
 use tokio::{
     runtime::Builder,
     time::{MissedTickBehavior, interval},
@@ -280,8 +279,7 @@ impl Mounts {
     /// Staging path, target path, and the other mounts of a pod with two containers: its token, and in containerd's
     /// directories the network namespace, shared memory and a file system per container and for the sandbox.
     fn pod_paths(&self, uid: &str, number: usize) -> [String; 8] {
-        let digest = sha2::Sha256::digest(handle(number));
-        let sha: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha = claimcheck_model::sha256(handle(number));
         let volumes = format!("pods/{uid}/volumes");
         let container =
             |nth: usize| format!("state/io.containerd.runtime.v2.task/k8s.io/{nth}{}/rootfs", &sha[1..]);

@@ -7,7 +7,6 @@ use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, Pod},
     storage::v1::CSIDriver,
 };
-use sha2::{Digest, Sha256};
 
 /// A driver's name and a volume handle.
 pub type Handle = (String, String);
@@ -98,7 +97,7 @@ pub fn volume_facts(volume: &PersistentVolume) -> Option<VolumeFacts> {
     Some(VolumeFacts {
         driver: csi.driver.clone(),
         handle: csi.volume_handle.clone(),
-        handle_sha256: hex_sha256(&csi.volume_handle),
+        handle_sha256: claimcheck_model::sha256(&csi.volume_handle),
         claim: ObjectKey::new(claim.namespace.as_deref()?, claim.name.as_deref()?),
         class: spec.storage_class_name.clone().unwrap_or_default(),
         mode: match spec.volume_mode.as_deref() {
@@ -123,10 +122,6 @@ pub fn attached_volumes(node: &Node) -> BTreeSet<Handle> {
 /// `pkg/volume/csi/csi_plugin.go`).
 pub fn requires_attach(driver: Option<&CSIDriver>) -> bool {
     driver.is_none_or(|driver| driver.spec.attach_required != Some(false))
-}
-
-fn hex_sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
-use sha2::{Digest, Sha256};
 
 use super::User;
 
@@ -101,8 +100,7 @@ fn user(certificate: &[u8]) -> Option<User> {
             _ => {}
         }
     }
-    let digest: String = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
-    let credential = vec![format!("X509SHA256={digest}")];
+    let credential = vec![format!("X509SHA256={}", claimcheck_model::sha256(certificate))];
     let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), credential)]);
     (!name.is_empty()).then(|| User { name, groups, extra, ..User::default() }.authenticated())
 }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::User;
 use super::action::{Action, ActionTarget, ResourceTarget};
@@ -107,12 +106,11 @@ fn volumes_of(store: &Store, pod: &Object) -> impl Iterator<Item = Arc<Object>> 
     })
 }
 
-/// The name of a volume's attachment to a node: `getAttachmentName` in pkg/volume/csi/csi_util.go.
+/// The name of a volume's attachment to a node.
 fn attachment_name(volume: &Object, node: &str) -> String {
     let csi = &volume.value["spec"]["csi"];
     let [handle, driver] = ["volumeHandle", "driver"].map(|field| csi[field].as_str().unwrap_or_default());
-    let digest = Sha256::new().chain_update(handle).chain_update(driver).chain_update(node).finalize();
-    digest.iter().fold(String::from("csi-"), |name, byte| name + &format!("{byte:02x}"))
+    claimcheck_model::attachment_name(handle, driver, node)
 }
 
 /// Whether a Secret is for the driver of a volume.

@@ -24,7 +24,7 @@ use k8s_openapi::{
 use super::{
     desired::Desired,
     plan_deleted::plan_deleted,
-    volume::{CsiVolume, attach_required, attachment_name, csi_parts},
+    volume::{CsiVolume, attach_required, csi_parts},
 };
 
 /// How long a node that is not Ready, or deleted, may keep an unused volume before it is force-detached. Upstream:
@@ -130,7 +130,8 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     let volume = CsiVolume { shared, ..volumes.swap_remove(0) };
     let mut planner = Planner::new(volume.name, volume.unique.clone(), &desired.sources, world, memory, now);
     let attachments = attachments(&names, world, |attachment| {
-        let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
+        let expected_name =
+            claimcheck_model::attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
         attachment.metadata.name.as_deref() == Some(&expected_name)
     });
     // If a driver's attachRequired was changed to false, no pod needs an attachment any more
@@ -483,7 +484,7 @@ fn new_attachment(volume: &CsiVolume<'_>, node: &str, of: &str) -> VolumeAttachm
         persistent_volume_name: Some(of.to_owned()),
         ..VolumeAttachmentSource::default()
     };
-    let name = attachment_name(volume.handle, volume.driver, node);
+    let name = claimcheck_model::attachment_name(volume.handle, volume.driver, node);
     VolumeAttachment {
         metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
         spec: VolumeAttachmentSpec { attacher: volume.driver.to_owned(), node_name: node.to_owned(), source },
@@ -494,7 +495,8 @@ fn new_attachment(volume: &CsiVolume<'_>, node: &str, of: &str) -> VolumeAttachm
 /// The nodes that the volume is attached to by objects that no longer exist: `plan_deleted` detaches it.
 fn strays<'w>(volume: &CsiVolume<'_>, world: &'w World) -> BTreeSet<&'w str> {
     let all = world.dangling_attachments(volume.driver).filter(|attachment| {
-        let expected_name = attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
+        let expected_name =
+            claimcheck_model::attachment_name(volume.handle, volume.driver, &attachment.spec.node_name);
         attachment.metadata.name.as_deref() == Some(&expected_name)
     });
     all.map(|attachment| attachment.spec.node_name.as_str()).collect()

@@ -12,7 +12,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use super::{
     desired::Desired,
     plan::{Memory, Plan, Planner, attachments},
-    volume::{CsiVolume, attach_required, attachment_name, csi_parts},
+    volume::{CsiVolume, attach_required, csi_parts},
 };
 
 /// Plans the attachments that name this volume, which does not exist.
@@ -47,11 +47,11 @@ fn listed_as<'w>(attachment: &VolumeAttachment, world: &'w World) -> Option<(&'w
         attached.chain(status.volumes_in_use.iter().flatten()).filter_map(|name| csi_parts(name));
     listed.find(|(driver, handle)| {
         *driver == attachment.spec.attacher
-            && attachment.metadata.name == Some(attachment_name(handle, driver, node))
+            && attachment.metadata.name == Some(claimcheck_model::attachment_name(handle, driver, node))
     })
 }
 
-/// Whether the attachment has a name as [`attachment_name`] makes it, and not one that a user chose.
+/// Whether the attachment has a name as [`claimcheck_model::attachment_name`] makes it, and not one that a user chose.
 fn is_named_by_controller(attachment: &VolumeAttachment) -> bool {
     let digest = attachment.metadata.name.as_deref().and_then(|name| name.strip_prefix("csi-"));
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))

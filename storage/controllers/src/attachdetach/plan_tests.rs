@@ -11,10 +11,7 @@ use k8s_openapi::api::{
     storage::v1::{VolumeAttachment, VolumeError},
 };
 
-use super::{
-    plan::{Action, MAX_WAIT_FOR_UNMOUNT, Memory, Plan, plan},
-    volume::attachment_name,
-};
+use super::plan::{Action, MAX_WAIT_FOR_UNMOUNT, Memory, Plan, plan};
 
 const UNIQUE: &str = "kubernetes.io/csi/csi.test^handle-pv";
 
@@ -42,7 +39,12 @@ pub(super) fn node(name: &str, attached: bool, in_use: bool) -> Node {
 }
 
 pub(super) fn attachment(node: &str, attached: bool) -> VolumeAttachment {
-    testing::attachment(&attachment_name("handle-pv", testing::DRIVER, node), "pv", node, attached)
+    testing::attachment(
+        &claimcheck_model::attachment_name("handle-pv", testing::DRIVER, node),
+        "pv",
+        node,
+        attached,
+    )
 }
 
 pub(super) fn pod(name: &str, node: &str) -> Pod {
@@ -147,7 +149,12 @@ fn two_objects_of_one_volume_are_attached_once() {
     // The first object is deleted: the second keeps its attachment, and is planned by itself.
     let (claim, volume, q) = second_volume();
     let mut world = World::default();
-    let of_pv_2 = testing::attachment(&attachment_name("handle-pv", testing::DRIVER, "a"), "pv-2", "a", true);
+    let of_pv_2 = testing::attachment(
+        &claimcheck_model::attachment_name("handle-pv", testing::DRIVER, "a"),
+        "pv-2",
+        "a",
+        true,
+    );
     world.apply(claim);
     world.apply(volume);
     world.apply(q);

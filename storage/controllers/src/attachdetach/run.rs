@@ -21,7 +21,7 @@ use super::{
     plan::{Action, Memory, plan},
     plan_in_tree::plan_in_tree,
     triggers::{KINDS, Key, concerned},
-    volume::{attachment_name, csi_parts},
+    volume::csi_parts,
 };
 use crate::{
     Failure,
@@ -93,7 +93,8 @@ impl Controller for AttachDetach {
             }
             Action::List { node, volume, unique, waiting, doubtful } => {
                 let listed = waiting.is_some();
-                let name = csi_parts(&unique).map(|(driver, handle)| attachment_name(handle, driver, &node));
+                let name = csi_parts(&unique)
+                    .map(|(driver, handle)| claimcheck_model::attachment_name(handle, driver, &node));
                 let written = self.lists.edit(context, &node, Edit { unique, listed, doubtful }).await;
                 self.memories().entry(key.clone()).or_default().note_write(&node, written.is_ok());
                 written?;

@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 use super::{
     in_tree::reported_plugin,
     plan::{is_managed, is_out_of_service, is_ready},
-    volume::{CsiVolume, attachment_name, csi_parts},
+    volume::{CsiVolume, csi_parts},
 };
 use crate::claims::volume_name;
 
@@ -163,7 +163,7 @@ fn add_of_list(volumes: &mut BTreeSet<Key>, unique: &str, node: &str, world: &Wo
         let first = CsiVolume::with_handle(driver, handle, world).next();
         volumes.extend(first.map(|volume| Key::Csi(volume.name.to_owned())));
         // The object that it was attached by may not exist any more.
-        let attachment = world.attachments.named(&attachment_name(handle, driver, node));
+        let attachment = world.attachments.named(&claimcheck_model::attachment_name(handle, driver, node));
         volumes.extend(attachment.and_then(|object| object_of(object)));
     }
 }

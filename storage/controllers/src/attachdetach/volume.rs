@@ -3,14 +3,6 @@
 use claimcheck_informer::{VolumeBy, World};
 use claimcheck_model::unique_volume_name;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
-use sha2::{Digest, Sha256};
-
-/// The name of the attachment of a volume to a node: `csi-` and the SHA-256 of handle, driver and node.
-/// Upstream: `getAttachmentName` in `pkg/volume/csi/csi_attacher.go`.
-pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
-    let digest = Sha256::new().chain_update(handle).chain_update(driver).chain_update(node).finalize();
-    digest.iter().fold(String::from("csi-"), |name, byte| name + &format!("{byte:02x}"))
-}
 
 /// The relevant parts of a CSI volume.
 #[derive(Debug)]
@@ -79,15 +71,6 @@ pub fn is_multi_attach_allowed(modes: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The name that a stock controller-manager gave (recordings/writes).
-    #[test]
-    fn attachment_name_is_upstreams() {
-        assert_eq!(
-            attachment_name("4205bd0a-e526-11f1-a62c-56592867d590", "hostpath.csi.k8s.io", "node-1"),
-            "csi-f3d39b439d188af3a5986f6532d74a9171a8488d0836245a7699a0a07f65850b"
-        );
-    }
 
     #[test]
     fn one_node_at_a_time_unless_a_mode_permits_many() {

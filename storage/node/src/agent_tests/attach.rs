@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use super::*;
 
 fn name_of(volume: &str) -> String {
-    attachment_name(volume, DRIVER, NODE)
+    claimcheck_model::attachment_name(volume, DRIVER, NODE)
 }
 
 async fn managed(cluster: &Cluster, expected: bool) {

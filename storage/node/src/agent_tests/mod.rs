@@ -31,7 +31,6 @@ use tonic::Code;
 use self::driver::{FakeDriver, Serving};
 use crate::{
     agent::{Agent, Config},
-    layout::attachment_name,
     pods::Backoff,
     registrar,
     server::Credentials,
@@ -166,7 +165,7 @@ impl Cluster {
     /// The volume is attached, as the attacher and the attach/detach controller say it.
     async fn attach(&self, name: &str) {
         let attachment = json!({
-            "metadata": {"name": attachment_name(name, DRIVER, NODE)},
+            "metadata": {"name": claimcheck_model::attachment_name(name, DRIVER, NODE)},
             "spec": {
                 "attacher": DRIVER,
                 "nodeName": NODE,

@@ -14,7 +14,7 @@ use tonic::Code;
 use super::{Moment, Notice, VolumeManager};
 use crate::{
     effects::Host,
-    layout, registration,
+    registration,
     volumes::{DriverPolicy, PodUid, VolumeKey},
 };
 
@@ -89,7 +89,7 @@ impl<H: Host> VolumeManager<H> {
         waiting.find_map(|key| {
             let VolumeKey::Csi { driver, handle } = key else { return None };
             self.allocatable_period(driver)?;
-            let name = layout::attachment_name(handle, driver, &self.executor.node);
+            let name = claimcheck_model::attachment_name(handle, driver, &self.executor.node);
             let world = self.informer.read();
             let status = world.attachments.named(&name)?.status.as_ref()?;
             let code = status.attach_error.as_ref()?.error_code?;

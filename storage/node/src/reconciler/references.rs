@@ -16,10 +16,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client};
 
-use crate::{
-    layout::attachment_name,
-    volumes::{PodUid, VolumeKey},
-};
+use crate::volumes::{PodUid, VolumeKey};
 
 /// A claim or PersistentVolume.
 type Reference = (Kind, ObjectKey);
@@ -79,7 +76,7 @@ impl References {
             self.attachments.remove(key);
         } else if !self.attachments.contains_key(key) {
             let api: Api<VolumeAttachment> = Api::all(self.client.clone());
-            let name = ObjectKey::cluster(attachment_name(handle, driver, node));
+            let name = ObjectKey::cluster(claimcheck_model::attachment_name(handle, driver, node));
             self.attachments.insert(key.clone(), self.informer.follow(api, name));
         }
     }

@@ -28,7 +28,7 @@ use crate::{
     actual::Actual,
     agent_tests::driver::{FakeDriver, Serving},
     drivers::{NodeCapabilities, RegisteredDriver},
-    layout::{Layout, attachment_name},
+    layout::Layout,
     operations::Executor,
     pods::Eviction,
     populator::uid_of,
@@ -207,7 +207,7 @@ async fn what_the_node_is_to_attach_is_rejected_whatever_the_api_reports() {
     let attached = AttachedVolume { name: key.to_string(), ..AttachedVolume::default() };
     node.status.get_or_insert_default().volumes_attached = Some(vec![attached]);
     shell.apply(node);
-    let name = attachment_name("handle-pv", testing::DRIVER, "n");
+    let name = claimcheck_model::attachment_name("handle-pv", testing::DRIVER, "n");
     shell.apply(testing::attachment(&name, "pv", "n", true));
 
     let pod = shell.pod(json!([claimed("bound")]));
@@ -391,7 +391,7 @@ async fn a_pod_is_rejected_once_it_has_waited_for_a_full_node() {
         let mut shell = Shell::start().await;
         let (_driver, _serving) = shell.driver(json!({"nodeAllocatableUpdatePeriodSeconds": period}));
         shell.bound_claim_with(|volume| volume.csi.as_mut().unwrap().driver = DRIVER.into());
-        let name = attachment_name("handle-pv", DRIVER, "n");
+        let name = claimcheck_model::attachment_name("handle-pv", DRIVER, "n");
         let mut attachment = testing::attachment(&name, "pv", "n", false);
         let full = VolumeError { error_code: Some(Code::ResourceExhausted as i32), ..VolumeError::default() };
         attachment.status.as_mut().unwrap().attach_error = Some(full);

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use super::{Operation, VolumeManager};
 use crate::{
     effects::Host,
-    layout,
     operations::Work,
     populator::uid_of,
     volumes::{
@@ -155,8 +154,11 @@ impl<H: Host> VolumeManager<H> {
         } else {
             self.actual.get(key).filter(|volume| volume.device.is_some() || !volume.pods.is_empty())?;
         }
-        let attachment =
-            world.attachments.named(&layout::attachment_name(handle, driver, &self.executor.node))?;
+        let attachment = world.attachments.named(&claimcheck_model::attachment_name(
+            handle,
+            driver,
+            &self.executor.node,
+        ))?;
         let status = attachment.status.as_ref().filter(|status| status.attached)?;
         let leaving = attachment.metadata.deletion_timestamp.is_some();
         (!leaving).then(|| status.attachment_metadata.clone().unwrap_or_default())

@@ -29,7 +29,7 @@ use crate::{
     actual::Outcome,
     drivers::{NodeCapabilities, RegisteredDriver},
     effects::Host,
-    layout::{self, Layout, MountPaths, VOL_DATA},
+    layout::{Layout, MountPaths, VOL_DATA},
     operations::{Executor, OperationError},
     populator::uid_of,
     volumes::{
@@ -120,7 +120,7 @@ pub(crate) async fn publish<H: Host>(
         volume_handle: volume.handle.clone(),
         pv: volume.pv.clone(),
         node_name: executor.node.clone(),
-        attachment: layout::attachment_name(&volume.handle, &volume.driver, &executor.node),
+        attachment: claimcheck_model::attachment_name(&volume.handle, &volume.driver, &executor.node),
         volume_lifecycle_mode: mode,
     };
     match &volume.form {

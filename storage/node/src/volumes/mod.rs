@@ -323,5 +323,5 @@ pub struct Place {
 }
 
 fn inline_handle(pod: &PodUid, name: &str) -> String {
-    format!("csi-{}", crate::layout::digest(&format!("{pod}{name}")))
+    format!("csi-{}", claimcheck_model::sha256(format!("{pod}{name}")))
 }

@@ -7,7 +7,6 @@ use claimcheck_informer::quantity;
 use claimcheck_scenario::Step;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
 use kube::Api;
-use sha2::{Digest, Sha256};
 
 use super::{
     exec::{self, Ended},
@@ -64,7 +63,9 @@ impl Player {
         let size = quantity::bytes(&quantity).and_then(|size| u64::try_from(size).ok());
         let size =
             size.with_context(|| format!("size {} is no quantity: write for example 1Mi", quantity.0))?;
-        let seed = hex(format!("{}{path}{}", self.t.namespace(), self.written.len()).as_bytes());
+        let seed = claimcheck_model::sha256(
+            format!("{}{path}{}", self.t.namespace(), self.written.len()).as_bytes(),
+        );
         let (seed, lines) = (seed[..16].to_owned(), size.div_ceil(LINE));
         let script = format!(
             "awk 'BEGIN{{for(i=0;i<{lines};i++)printf \"{seed} %014d\\n\",i}}' | head -c {size} > {path} && sync"
@@ -83,7 +84,7 @@ impl Player {
         let ended = self.in_pod(pod, step, &format!("head -c {size} {path} | sha256sum")).await?;
         ensure!(ended.code == 0, "the data cannot be read: the script {}", words(&ended));
         let seen = ended.output.split_whitespace().next().unwrap_or_default();
-        let expected = hex(&content(seed, *size));
+        let expected = claimcheck_model::sha256(&content(seed, *size));
         ensure!(
             seen == expected,
             "{path} does not hold the {size} bytes that were written at {like}: its SHA-256 is {seen} instead of {expected}"
@@ -98,15 +99,6 @@ fn content(seed: &str, size: u64) -> Vec<u8> {
     let mut bytes = lines.collect::<String>().into_bytes();
     bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
     bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 fn words(ended: &Ended) -> String {

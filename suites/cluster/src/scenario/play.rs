@@ -4,10 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::faults::FaultSpec;
+use claimcheck_informer::{ClassBy, DEFAULT_CLASSES, World};
 use claimcheck_scenario::{
     ActError, Actor, Answer, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script, Step,
     Store,
 };
+use kube::ResourceExt;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -72,12 +74,16 @@ impl Player {
             ("driver", t.driver_name().to_owned()),
             ("class", class),
             ("size", t.usual_size()),
+            ("larger-size", t.larger_size()),
             ("image", t.workload().image.clone()),
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value));
         let nodes = t.nodes().into_iter().enumerate();
         let nodes = nodes.map(|(number, node)| (format!("node-{}", number + 1), node));
-        references.variables.extend(variables.into_iter().chain(nodes).chain(played.values.clone()));
+        let default =
+            t.session().observer().look(default_class).map(|name| ("default-class".to_owned(), name));
+        references.variables.extend(variables.into_iter().chain(nodes).chain(default));
+        references.variables.extend(played.values.clone());
         let mut watches = JoinSet::new();
         for (kind, namespace) in recorded(&played, &names) {
             watches.spawn(record.watch(&client, kind, namespace.as_deref()));
@@ -323,6 +329,12 @@ impl Player {
         );
         Ok(node)
     }
+}
+
+/// The newest default class, which claims without a class get.
+fn default_class(world: &World) -> Option<String> {
+    let defaults = world.classes.by(ClassBy::Default, DEFAULT_CLASSES);
+    defaults.into_iter().max_by_key(|class| class.creation_timestamp()).map(|class| class.name_any())
 }
 
 /// The volumes and snapshots of the scenario.

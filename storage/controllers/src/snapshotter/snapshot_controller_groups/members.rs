@@ -17,7 +17,6 @@ use claimcheck_model::{
     },
 };
 use k8s_openapi::{api::core::v1::PersistentVolume, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use sha2::{Digest, Sha256};
 
 use super::plan::Action;
 use crate::claims::{annotation, claim_ref};
@@ -66,8 +65,7 @@ fn step(
 
 /// The name of an object of a member. Upstream: `getSnapshotNameForVolumeGroupSnapshotContent`.
 fn member_name(prefix: &str, group_uid: &str, volume_handle: &str) -> String {
-    let digest = Sha256::new().chain_update(group_uid).chain_update(volume_handle).finalize();
-    digest.iter().fold(format!("{prefix}-"), |name, byte| name + &format!("{byte:02x}"))
+    format!("{prefix}-{}", claimcheck_model::sha256(format!("{group_uid}{volume_handle}")))
 }
 
 /// The volume of a member. Upstream uses none if several PersistentVolumes have its handle
