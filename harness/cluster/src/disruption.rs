@@ -47,7 +47,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Disruption {
     /// The script on a node that removes the registration socket of a driver, or puts it back. A kubelet ignores files with a
-    /// leading dot (`plugin_watcher.go`), and a socket in another place is still the same.
+    /// leading dot, and notices that a file is created or removed, but not that it is renamed (`plugin_watcher.go`): hence links.
     pub(crate) fn of_registration(self, driver: &str) -> Option<String> {
         let (here, aside) = (format!("{driver}-reg.sock"), format!(".{driver}-reg.sock"));
         let (from, to) = match self {
@@ -55,7 +55,7 @@ impl Disruption {
             Self::Start => (aside, here),
             Self::Kill | Self::Pause | Self::Resume | Self::Configure(_) => return None,
         };
-        Some(format!("cd /var/lib/kubelet/plugins_registry && mv '{from}' '{to}'"))
+        Some(format!("cd /var/lib/kubelet/plugins_registry\nln '{from}' '{to}'\nrm '{from}'"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Disruptions: of components, of nodes, and of what is behind a volume.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use claimcheck_cluster::{Disruption, Victim};
 use claimcheck_scenario::{How, Step};
 
@@ -72,16 +72,15 @@ impl Player {
         });
         let volume = volume.with_context(|| format!("{claim} has no volume"))?;
         let script = REMOVE.replace("__PV__", &volume);
-        let mut last = None;
+        let mut outcomes = Vec::new();
         for node in self.t.nodes() {
-            match self.t.on_node(&node, &script).await {
-                Ok(()) => return Ok(()),
-                Err(error) => last = Some(error),
-            }
+            outcomes.push(self.t.on_node(&node, &script).await);
         }
-        match last {
-            Some(error) => Err(error.context(format!("{claim} is mounted on no node"))),
-            None => bail!("the cluster has no nodes"),
+        // On a node where the volume is not mounted the script fails.
+        if outcomes.iter().any(Result::is_ok) {
+            return Ok(());
         }
+        let last = outcomes.pop().context("the cluster has no nodes")?;
+        last.with_context(|| format!("{claim} is mounted on no node"))
     }
 }
