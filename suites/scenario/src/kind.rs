@@ -50,7 +50,7 @@ const GROUPS: &str = "groupsnapshot.storage.k8s.io";
 pub const CAPACITY: &str = "CSIStorageCapacity";
 
 /// All kinds that a scenario may name.
-pub const KINDS: [Kind; 29] = [
+pub const KINDS: [Kind; 30] = [
     kind("claim", "PersistentVolumeClaim", "", "persistentvolumeclaims", true),
     kind("volume", "PersistentVolume", "", "persistentvolumes", false),
     kind("pod", "Pod", "", "pods", true),
@@ -74,6 +74,7 @@ pub const KINDS: [Kind; 29] = [
     other("service", "Service", "", "services", true),
     other("quota", "ResourceQuota", "", "resourcequotas", true),
     other("deployment", "Deployment", "apps", "deployments", true),
+    other("replica-set", "ReplicaSet", "apps", "replicasets", true),
     other("stateful-set", "StatefulSet", "apps", "statefulsets", true),
     other("daemon-set", "DaemonSet", "apps", "daemonsets", true),
     other("job", "Job", "batch", "jobs", true),
@@ -86,7 +87,7 @@ pub const KINDS: [Kind; 29] = [
 ];
 
 /// kubectl's short forms.
-const ALIASES: [(&str, &str); 12] = [
+const ALIASES: [(&str, &str); 13] = [
     ("pvc", "claim"),
     ("pv", "volume"),
     ("po", "pod"),
@@ -98,6 +99,7 @@ const ALIASES: [(&str, &str); 12] = [
     ("sa", "account"),
     ("svc", "service"),
     ("deploy", "deployment"),
+    ("rs", "replica-set"),
     ("sts", "stateful-set"),
 ];
 

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 /// Whether an object has all these fields; each item of a list must have a counterpart. `null` stands for a field that
-/// is absent.
+/// is absent, and the text `*` for any value.
 pub fn matches(object: &Value, has: &Value) -> bool {
     match has {
         Value::Null => object.is_null(),
+        Value::String(any) if any == "*" => !object.is_null(),
         Value::Object(fields) if fields.is_empty() => object.is_object(),
         Value::Object(fields) => {
             fields.iter().all(|(key, value)| matches(object.get(key).unwrap_or(&Value::Null), value))
@@ -76,6 +77,8 @@ mod tests {
             (json!({ "a": [] }), false),
             (json!({ "b": "c", "d": null }), true),
             (json!({ "b": null }), false),
+            (json!({ "b": "*", "a": "*" }), true),
+            (json!({ "d": "*" }), false),
         ] {
             assert_eq!(matches(&object, &has), expected, "{has}");
         }

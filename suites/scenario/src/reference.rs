@@ -5,6 +5,7 @@
 //! | `$s` | the namespace of the scenario |
 //! | `$uid(claim data)` | the uid of an object; `data#1` is the first of the name `data`, if it was created again |
 //! | `$volume(data)` | the name of the PersistentVolume that was provisioned for a claim |
+//! | `$handle(data)` | its handle, which is its id for the driver |
 //! | `$content(snap)` | the name of the content that was created for a snapshot |
 //! | `$group-content(all)` | the same for a group of snapshots |
 //! | `$member(data of all)` | the name of the snapshot of a claim in a group |
@@ -23,12 +24,13 @@ use serde_json::{Value, json};
 use crate::{kind::Kind, name::Names};
 
 /// The functions, with what the name of an object begins with that a controller made.
-const FUNCTIONS: [(&str, &str, Option<&str>); 7] = [
+const FUNCTIONS: [(&str, &str, Option<&str>); 8] = [
     ("$uid(", "", None),
     ("$volume(", "=pvc-", Some("claim")),
     ("$content(", "=snapcontent-", Some("snapshot")),
     ("$group-content(", "=groupsnapcontent-", Some("group")),
     ("$member(", "snapshot-", None),
+    ("$handle(", "", None),
     ("$in-use(", "", None),
     ("$node(", "", None),
 ];
@@ -114,6 +116,9 @@ impl References {
                 let value = match (function, kind) {
                     ("$in-use(", _) => unique_volume_name(&self.driver, &self.names.cluster(&argument)),
                     ("$member(", _) => self.member(&argument),
+                    ("$handle(", _) => {
+                        self.handles.get(&argument).cloned().unwrap_or_else(|| "no-handle".to_owned())
+                    }
                     ("$node(", _) => {
                         self.nodes.get(&argument).cloned().unwrap_or_else(|| "no-node".to_owned())
                     }
@@ -174,23 +179,29 @@ impl References {
     pub fn key(&self, object: &str) -> Result<Key, String> {
         let object = self.fill(object);
         let (kind, name) = split(&object)?;
-        // `attachment data on a by other.csi`: the handle is `data` of the scenario, and its driver may be omitted.
+        // `attachment data on a by other.csi`: of the claim `data`, or the handle is `data` of the scenario. Its driver may be
+        // omitted.
         if let (true, Some((handle, node))) = (kind.short == "attachment", name.split_once(" on ")) {
             let (node, driver) = node.split_once(" by ").unwrap_or((node, &self.driver));
-            let (handle, node) = (self.names.cluster(handle), self.names.cluster(node));
+            let handle = self.handles.get(handle).cloned().unwrap_or_else(|| self.names.cluster(handle));
+            let node = self.node(node);
             return Ok((kind.kind, String::new(), attachment_name(&handle, driver, &node)));
         }
         if kind.namespaced {
             let (namespace, name) = self.names.namespaced(name);
             return Ok((kind.kind, namespace, name));
         }
-        // Nodes of a cluster have names of their own.
-        let is_known = || self.variables.values().chain(self.nodes.values()).any(|known| known == name);
-        let name = match kind.short == "node" && is_known() {
-            true => name.to_owned(),
-            false => self.names.cluster(name),
+        let name = match kind.short {
+            "node" | "csi-node" => self.node(name),
+            _ => self.names.cluster(name),
         };
         Ok((kind.kind, String::new(), name))
+    }
+
+    /// The full name of a node: those of a cluster have names of their own.
+    fn node(&self, name: &str) -> String {
+        let is_known = self.variables.values().chain(self.nodes.values()).any(|known| known == name);
+        if is_known { name.to_owned() } else { self.names.cluster(name) }
     }
 }
 
@@ -220,6 +231,8 @@ mod tests {
     fn references() -> References {
         let mut references = References::new(Names::with_dots("one"), "main.csi");
         references.variables.insert("size".to_owned(), "64Mi".to_owned());
+        references.provisioned("data", "vol-1".to_owned());
+        references.scheduled("app", "worker".to_owned());
         references.created(Kind::named("claim").unwrap(), "data", "u1".to_owned());
         references.created(Kind::named("claim").unwrap(), "data", "u2".to_owned());
         references
@@ -234,10 +247,21 @@ mod tests {
             ("volume $volume(data)", "volume =pvc-u2"),
             ("$volume(data)", "pvc-u2"),
             ("$volume(other)", "pvc-no-uid"),
+            ("$handle(data) $handle(other)", "vol-1 no-handle"),
             ("$uid(", "$uid("),
         ] {
             assert_eq!(references().fill(text), filled);
         }
+    }
+
+    #[test]
+    fn nodes_of_the_cluster_and_attachments_of_claims_are_found() {
+        let key = |object: &str| references().key(object).unwrap();
+        assert_eq!(key("csi-node $node(app)"), ("CSINode", String::new(), "worker".to_owned()));
+        let name = attachment_name("vol-1", "main.csi", "worker");
+        assert_eq!(key("attachment data on $node(app)"), ("VolumeAttachment", String::new(), name));
+        let name = attachment_name("one.static", "other.csi", "one.a");
+        assert_eq!(key("attachment static on a by other.csi"), ("VolumeAttachment", String::new(), name));
     }
 
     #[test]

@@ -59,13 +59,11 @@ impl Answers {
             rules.extend(meant.rules(rule, references, store));
         }
         for (method, answers) in &self.script {
-            let mut skip = 0;
             for meant in answers {
                 let count = u32::try_from(meant.answer.times).ok().filter(|times| *times > 0);
                 let action = action(&meant.answer, references);
-                let rule = FaultRule { skip, count, ..FaultRule::new(method.as_str(), action) };
-                // Each matching rule counts a call, down to the one that decides.
-                skip += count.unwrap_or_default();
+                // A call is counted by the rules down to the one that decides: the next begins when this one is used up.
+                let rule = FaultRule { count, ..FaultRule::new(method.as_str(), action) };
                 rules.extend(meant.rules(rule, references, store));
             }
         }

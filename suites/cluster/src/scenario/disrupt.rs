@@ -19,8 +19,13 @@ for path in $(awk -v pv="/$pv/" 'index($5, pv) { print $5 }' /proc/self/mountinf
     fi
     block=/sys/dev/block/$device
     if [ -e "$block/loop/backing_file" ]; then
-        : > "$(cat "$block/loop/backing_file")"
-        sync; blockdev --flushbufs "/dev/$(basename "$(readlink "$block")")" 2>/dev/null || true
+        file=$(cat "$block/loop/backing_file")
+        sync
+        # One sector is left, or writes would make the file larger again, and reads would not fail, but end. It cannot be read.
+        truncate -s 512 "$file"
+        losetup -c "/dev/$(basename "$(readlink "$block")")"
+        : > "$file"
+        echo 1 > /proc/sys/vm/drop_caches || true
     elif [ -e "$block/device/delete" ]; then
         echo 1 > "$block/device/delete"
     else

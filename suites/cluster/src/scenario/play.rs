@@ -118,6 +118,7 @@ impl Player {
             self.act(&step).await.with_context(|| format!("given: {}", step.title()))?;
         }
         for (number, step) in scenario.steps.iter().enumerate() {
+            self.know().await;
             let title = self.actor.references.fill(&step.whole_title());
             let t = self.t.clone();
             let at = format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);

@@ -142,7 +142,8 @@ impl Controller for Modifier {
             Action::Cancel(claim) => {
                 let status = json!({ "conditions": without(&claim, &[Condition::Modifying]) });
                 context.patch_status(&*claim, status).await?;
-                context.event(&*claim, EventType::Normal, "VolumeModifyCancelled", "Cancelled modify.");
+                // Upstream's spelling, as in its `VolumeModifyCancelled` (`pkg/util/events.go`).
+                context.event(&*claim, EventType::Normal, "VolumeModifyCanceled", "Cancelled modify.");
             }
         }
         Ok(ActionOutcome::Changed)
