@@ -84,7 +84,7 @@ impl Player {
         let ended = self.in_pod(pod, step, &format!("head -c {size} {path} | sha256sum")).await?;
         ensure!(ended.code == 0, "the data cannot be read: the script {}", words(&ended));
         let seen = ended.output.split_whitespace().next().unwrap_or_default();
-        let expected = claimcheck_model::sha256(&content(seed, *size));
+        let expected = claimcheck_model::sha256(content(seed, *size));
         ensure!(
             seen == expected,
             "{path} does not hold the {size} bytes that were written at {like}: its SHA-256 is {seen} instead of {expected}"
