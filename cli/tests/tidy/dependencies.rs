@@ -12,8 +12,8 @@ use crate::workspace;
 /// The crates by floor: each depends on crates of lower floors alone.
 const FLOORS: [&[&str]; 9] = [
     &["model", "files", "kind", "needs"],
-    &["substrate", "csi", "engine", "scenario", "informer", "apiserver", "observe", "runtime"],
-    &["controllers", "node", "driver", "saboteur", "stock", "node-phases"],
+    &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
+    &["controllers", "node", "driver", "saboteur", "scenario", "stock", "node-phases"],
     &["timeline", "telemetry", "conformance", "deploy"],
     &["report", "component", "monitor", "monitor-install", "vendor"],
     &["cluster"],
