@@ -135,7 +135,7 @@ impl claimcheck_engine::Case for Case {
         of(false).chain([Need::Provisioning(provisioning)]).chain(of(true)).chain([Need::FileSystem(fs)])
     }
 
-    fn schedule(&self) -> Schedule {
+    fn schedule(&self, _: Option<&Environment>) -> Schedule {
         match &self.needs {
             needs if needs.contains(&Need::WholeRun) => Schedule::Last,
             needs if needs.contains(&Need::Disrupt) || needs.contains(&Need::Alone) => Schedule::Serial,

@@ -1,4 +1,4 @@
-//! Runs cases: ordinary ones in parallel, disruptive ones serially, each with its own fixture, cleanup and leak check.
+//! Runs cases: in parallel, or serially if they disturb others, each with its own fixture, cleanup and leak check.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, anyhow, bail};
 use claimcheck_cluster::WaitError;
-use claimcheck_engine::{Case as _, LastUse, Phase, Schedule, Skip, bounded, phases};
+use claimcheck_engine::{Case as _, LastUse, Phase, Resting, Schedule, Skip, bounded, phases};
 use claimcheck_harness::Session;
 use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::sync::RwLock;
@@ -34,6 +34,8 @@ pub struct Runner {
     /// Ordinary cases hold it for reading, a disruptive one for writing, since it would affect the others.
     alone: RwLock<()>,
     parallel: usize,
+    /// The cases that only wait.
+    resting: Resting,
     started: AtomicUsize,
     /// Prefix of all namespaces of this run, so that they differ from those of another run on the same cluster.
     prefix: String,
@@ -59,7 +61,20 @@ impl Runner {
     ) -> Self {
         let (alone, started, steps) = (RwLock::default(), AtomicUsize::new(0), Arc::new(Steps::new(true)));
         let last_use = LastUse::default();
-        Self { session, alone, parallel, started, prefix, workload, config, steps, last_use, interrupted }
+        let resting = Resting::default();
+        Self {
+            session,
+            alone,
+            parallel,
+            resting,
+            started,
+            prefix,
+            workload,
+            config,
+            steps,
+            last_use,
+            interrupted,
+        }
     }
 
     /// The same runner, which ends an additional driver after the last of these cases that uses it.
@@ -85,7 +100,8 @@ impl Runner {
     pub async fn run_all(&self, planned: &[Planned]) {
         let exclusives = self.session.cluster().drivers_at_a_time();
         for phase in phases(planned, self.parallel) {
-            Phase { exclusives, ..phase }.run(|planned| self.run(planned)).await;
+            let resting = self.resting.clone();
+            Phase { exclusives, resting, ..phase }.run(|planned| self.run(planned)).await;
         }
     }
 
@@ -109,7 +125,7 @@ impl Runner {
             return self.finished(case, CaseResult::failed(reason.clone()), Duration::ZERO);
         }
         let (_together, _alone);
-        if planned.case.schedule() == Schedule::Serial {
+        if planned.schedule == Schedule::Serial {
             _alone = self.alone.write().await;
         } else {
             _together = self.alone.read().await;
@@ -155,7 +171,7 @@ impl Runner {
         let steps = case.exclusive().is_none().then(|| self.steps.clone());
         let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
         let fixture = new.await?;
-        let fixture = Arc::new(fixture);
+        let fixture = Arc::new(fixture.among_others(self.resting.clone()));
         let limit = fixture.step() * case.test.steps();
         let ended = bounded(case.test.run(fixture.clone()), limit, &self.interrupted).await;
         let outcome = match ended.map_err(anyhow::Error::from).flatten() {

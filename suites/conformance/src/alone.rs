@@ -69,9 +69,9 @@ mod tests {
     fn cases_run_alone_for_a_reason() {
         for case in catalogue() {
             match case.row.alone {
-                Some(alone) => assert_eq!(case.schedule(), alone.schedule(), "{}", case.id()),
+                Some(alone) => assert_eq!(case.row.schedule, alone.schedule(), "{}", case.id()),
                 None => assert!(
-                    matches!(case.schedule(), Schedule::First | Schedule::Parallel),
+                    matches!(case.row.schedule, Schedule::First | Schedule::Parallel),
                     "{}: use Row::alone, with the reason",
                     case.id()
                 ),

@@ -7,6 +7,7 @@ use claimcheck_model::CaseId;
 
 use crate::{
     alone::Alone,
+    capabilities::DriverCapabilities,
     effect::Effect,
     fixture::Fixture,
     need::Need,
@@ -259,7 +260,7 @@ impl claimcheck_engine::Case for Case {
         self.row.needs.iter().copied().chain(self.access.map(Need::Access))
     }
 
-    fn schedule(&self) -> Schedule {
+    fn schedule(&self, _: Option<&DriverCapabilities>) -> Schedule {
         self.row.schedule
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::anyhow;
 use claimcheck_csi::tap::NoResponse;
-use claimcheck_engine::{Case as _, Phase, Schedule, bounded, phases, skip};
+use claimcheck_engine::{Case as _, Phase, Resting, Schedule, bounded, phases, skip};
 use claimcheck_model::{CaseId, CaseResult, Event};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
@@ -187,7 +187,7 @@ impl Runner {
             phase.run(|planned| async move { self.attempt(planned).await.map(|ended| self.end(ended)) });
         let again: Vec<Rerun<'_>> = attempts.await.into_iter().filter_map(Result::err).collect();
         let cases = again.iter().map(|again| again.planned).collect();
-        let serially = Phase { schedule: phase.schedule, cases, parallel: 1, exclusives: phase.exclusives };
+        let serially = Phase { cases, parallel: 1, resting: Resting::default(), ..*phase };
         let mut all = serially.run(|planned| self.run_serial(planned)).await;
         for (again, ended) in again.iter().zip(&mut all) {
             let passed = ended.result == CaseResult::Passed && !ended.is_violation;

@@ -84,6 +84,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::schedule::Schedule;
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -113,7 +114,7 @@ mod tests {
             }
         }
         let (interrupted, dropped) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let planned = Planned { case: (), skip: None, fail: None };
+        let planned = Planned { case: (), schedule: Schedule::Parallel, skip: None, fail: None };
         assert_eq!(planned.skip_now(&interrupted), None);
         let guard = Guard(dropped.clone());
         interrupted.cancel();
@@ -125,7 +126,7 @@ mod tests {
         assert!(ended.unwrap_err().is::<Skip>());
         assert!(dropped.load(Ordering::Relaxed));
         assert_eq!(planned.skip_now(&interrupted).as_deref(), Some("the run was interrupted"));
-        let planned = Planned { case: (), skip: Some("no loop devices".to_owned()), fail: None };
+        let planned = Planned { skip: Some("no loop devices".to_owned()), ..planned };
         assert_eq!(planned.skip_now(&interrupted).as_deref(), Some("no loop devices"));
     }
 }

@@ -27,12 +27,18 @@ pub trait Case {
     /// All requirements.
     fn needs(&self) -> impl Iterator<Item = Self::Need>;
 
-    /// The phase in which it runs.
-    fn schedule(&self) -> Schedule;
+    /// The phase in which it runs in this environment, or in any if none is given.
+    fn schedule(&self, environment: Option<&<Self::Need as Need>::Environment>) -> Schedule;
 
     /// What it uses exclusively: of all cases with the same value, one runs at a time.
     fn exclusive(&self) -> Option<&'static str> {
         None
+    }
+
+    /// Cases with a higher urgency start earlier in their phase. Those that use the same run one after the other, which
+    /// takes longest.
+    fn urgency(&self) -> u8 {
+        u8::from(self.exclusive().is_some())
     }
 
     /// Whether it starts only after another case of its phase has ended: the result of that case decides whether this
@@ -74,13 +80,21 @@ pub(crate) mod tests {
         pub(crate) needs: &'static [u32],
         pub(crate) schedule: Schedule,
         pub(crate) exclusive: Option<&'static str>,
+        pub(crate) urgency: u8,
         /// The case that it waits for.
         pub(crate) after: Option<&'static str>,
     }
 
     impl Toy {
         pub(crate) const fn new(name: &'static str) -> Self {
-            Self { name, needs: &[], schedule: Schedule::Parallel, exclusive: None, after: None }
+            Self {
+                name,
+                needs: &[],
+                schedule: Schedule::Parallel,
+                exclusive: None,
+                urgency: 0,
+                after: None,
+            }
         }
     }
 
@@ -95,12 +109,16 @@ pub(crate) mod tests {
             self.needs.iter().map(|size| AtLeast(*size))
         }
 
-        fn schedule(&self) -> Schedule {
+        fn schedule(&self, _: Option<&u32>) -> Schedule {
             self.schedule
         }
 
         fn exclusive(&self) -> Option<&'static str> {
             self.exclusive
+        }
+
+        fn urgency(&self) -> u8 {
+            self.urgency.max(u8::from(self.exclusive.is_some()))
         }
 
         fn waits_for(&self, other: &Self) -> bool {

@@ -18,6 +18,7 @@ mod findings;
 mod last_use;
 mod listed;
 mod plan;
+mod resting;
 mod schedule;
 
 pub use attempt::{Skip, Stopped, bounded, skip};
@@ -26,4 +27,5 @@ pub use findings::{Difference, Draft, Expected, Level};
 pub use last_use::LastUse;
 pub use listed::{CaseList, Listed};
 pub use plan::{NoMatch, Planned, fail_once, plan};
+pub use resting::{Rest, Resting};
 pub use schedule::{Phase, Schedule, phases};

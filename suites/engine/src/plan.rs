@@ -4,13 +4,18 @@ use std::collections::BTreeSet;
 
 use claimcheck_model::{CaseId, nearest};
 
-use crate::case::{Case, Need};
+use crate::{
+    case::{Case, Need},
+    schedule::Schedule,
+};
 
 /// A case of a run.
 #[derive(Clone, Debug)]
 pub struct Planned<C> {
     /// The case.
     pub case: C,
+    /// The phase in which it runs.
+    pub schedule: Schedule,
     /// The skip reason; `None` if the case runs.
     pub skip: Option<String>,
     /// The case fails without running, since it is the first with this reason, which is a defect.
@@ -38,7 +43,7 @@ pub fn plan<C: Case + Clone>(
     };
     let planned = |case: &C| {
         let skip = environment.and_then(|environment| case.skip(environment));
-        Planned { case: case.clone(), skip, fail: None }
+        Planned { case: case.clone(), schedule: case.schedule(environment), skip, fail: None }
     };
     cases.iter().filter(selected).map(planned).collect()
 }

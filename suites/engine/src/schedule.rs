@@ -1,10 +1,10 @@
 //! The order of a run: which cases run in parallel, and which alone.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 
-use crate::{case::Case, plan::Planned};
+use crate::{case::Case, plan::Planned, resting::Resting};
 
 /// The phase of a run in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +34,16 @@ pub struct Phase<'a, C> {
     /// The maximum number of things that are in use at a time ([`Case::exclusive`]): each is from the start of the first
     /// case that uses it until the last one has ended.
     pub exclusives: usize,
+    /// Those of the cases that only wait: others start in their place, unless cases run one at a time.
+    pub resting: Resting,
 }
 
 /// The phases of a run, in order; in the parallel one, at most `parallel` cases run at a time.
 pub fn phases<C: Case>(planned: &[Planned<C>], parallel: usize) -> impl Iterator<Item = Phase<'_, C>> {
     Schedule::ORDER.into_iter().map(move |schedule| {
-        let cases = planned.iter().filter(|planned| planned.case.schedule() == schedule).collect();
+        let cases = planned.iter().filter(|planned| planned.schedule == schedule).collect();
         let parallel = if schedule == Schedule::Parallel { parallel.max(1) } else { 1 };
-        Phase { schedule, cases, parallel, exclusives: usize::MAX }
+        Phase { schedule, cases, parallel, exclusives: usize::MAX, resting: Resting::default() }
     })
 }
 
@@ -77,14 +79,14 @@ impl<'a, C: Case> Phase<'a, C> {
     /// Runs the cases, each after those that it waits for. The results are in the order of the cases.
     pub async fn run<F: Future>(&self, run: impl Fn(&'a Planned<C>) -> F) -> Vec<F::Output> {
         let mut waiting: Vec<(usize, &'a Planned<C>)> = self.cases.iter().copied().enumerate().collect();
-        // Cases that use the same run one after the other, which takes longest.
-        waiting.sort_by_key(|(_, planned)| planned.case.exclusive().is_none());
+        waiting.sort_by_key(|(_, planned)| Reverse(planned.case.urgency()));
         let mut exclusives = Exclusives::default();
         let (awaited, mut ended) = (self.awaited(), vec![false; self.cases.len()]);
         let is_free = |ended: &[bool], number: usize| awaited[number].iter().all(|&other| ended[other]);
         let (mut running, mut results) = (FuturesUnordered::new(), Vec::new());
+        let mut rests = self.resting.changes();
         loop {
-            while running.len() < self.parallel
+            while self.working(running.len()) < self.parallel
                 && let Some(at) = self
                     .startable(&waiting, &exclusives, |number| is_free(&ended, number))
                     // Cases that wait for each other would never start.
@@ -96,7 +98,11 @@ impl<'a, C: Case> Phase<'a, C> {
                 let result = run(planned);
                 running.push(async move { (number, exclusive, result.await) });
             }
-            let Some((number, exclusive, result)) = running.next().await else { break };
+            let next = tokio::select! {
+                next = running.next() => next,
+                _ = rests.changed() => continue,
+            };
+            let Some((number, exclusive, result)) = next else { break };
             if let Some(exclusive) = exclusive {
                 let is_awaited =
                     waiting.iter().any(|(_, planned)| planned.case.exclusive() == Some(exclusive));
@@ -107,6 +113,12 @@ impl<'a, C: Case> Phase<'a, C> {
         }
         results.sort_unstable_by_key(|(number, _)| *number);
         results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// The number of running cases that do not only wait.
+    fn working(&self, running: usize) -> usize {
+        let resting = if self.parallel == 1 { 0 } else { self.resting.count() };
+        running.saturating_sub(resting)
     }
 
     /// The numbers of the cases that each case waits for.
@@ -130,14 +142,17 @@ impl<'a, C: Case> Phase<'a, C> {
     ) -> Option<usize> {
         waiting.iter().position(|(number, planned)| {
             let exclusive = planned.case.exclusive();
-            exclusive.is_none_or(|it| exclusives.is_available(it, self.exclusives)) && is_free(*number)
+            exclusive.is_none_or(|it| exclusives.is_available(it, self.exclusives))
+                && is_free(*number)
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::{cell::RefCell, time::Duration};
+
+    use tokio::time::Instant;
 
     use super::*;
     use crate::{case::tests::Toy, plan::plan};
@@ -226,6 +241,34 @@ mod tests {
         let (seen, results) = run(&cases, 2).await;
         assert_eq!(results, ["any", "other", "zoned 1", "zoned 2"]);
         assert_eq!(seen[0], BTreeSet::from(["any", "zoned 1"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_start_while_a_case_only_waits() {
+        let started = async |parallel: usize| {
+            let cases = [Toy::new("waits"), Toy::new("one"), Toy::new("two"), Toy::new("three")];
+            let (planned, resting) = (plan(&cases, &[], None), Resting::default());
+            let (started, resting) = (&RefCell::new(Vec::new()), &resting);
+            let attempt = |name: &'static str| async move {
+                started.borrow_mut().push((name, Instant::now()));
+                let _rest = (name == "waits").then(|| resting.rest());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            };
+            let began = Instant::now();
+            for phase in phases(&planned, parallel) {
+                Phase { resting: resting.clone(), ..phase }.run(|planned| attempt(planned.case.name)).await;
+            }
+            started.take().into_iter().map(|(_, at)| (at - began).as_secs()).collect::<Vec<_>>()
+        };
+        assert_eq!(started(2).await, [0, 0, 0, 1]);
+        assert_eq!(started(1).await, [0, 1, 2, 3], "one at a time");
+    }
+
+    #[tokio::test]
+    async fn urgent_cases_start_first() {
+        let urgent = Toy { urgency: 2, ..Toy::new("urgent") };
+        let (seen, _) = run(&[Toy::new("any"), with("zoned", "zoned"), urgent], 1).await;
+        assert_eq!(seen, [BTreeSet::from(["urgent"]), BTreeSet::from(["zoned"]), BTreeSet::from(["any"])]);
     }
 
     #[tokio::test]
