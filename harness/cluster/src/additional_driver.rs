@@ -11,7 +11,7 @@ use claimcheck_substrate::SpawnError;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::RwLock;
 
 use crate::observer::WaitError;
 
@@ -25,6 +25,8 @@ pub struct AdditionalDriver {
     pub args: &'static [&'static str],
     /// Whether an attacher runs for it.
     pub attacher: bool,
+    /// Whether cases use it at the same time: none of them changes what it does for the others.
+    pub shared: bool,
     /// The settings of its CSIDriver object; none is installed if absent.
     pub spec: Option<CSIDriverSpec>,
 }
@@ -66,24 +68,28 @@ pub enum DeployError {
     NotReady(#[from] WaitError),
 }
 
-/// Exclusive use of an additional driver, with its controllers running: changes to a driver's limits by one case would
-/// affect another. Dropping it releases the driver.
+/// The use of an additional driver, with its controllers running: exclusive, since changes to a driver's limits by one case
+/// would affect another, unless the driver is [shared](AdditionalDriver::shared). Dropping it releases the driver.
 #[derive(Debug)]
 pub struct DriverLease {
-    _held: OwnedMutexGuard<()>,
+    _held: Box<dyn fmt::Debug + Send + Sync>,
     /// Dropped after the driver is released.
     _then: Option<Box<dyn fmt::Debug + Send + Sync>>,
 }
 
 impl DriverLease {
-    /// The use of a driver that is locked by its holder; `then` is dropped after its release.
-    pub(crate) fn new(held: OwnedMutexGuard<()>, then: impl fmt::Debug + Send + Sync + 'static) -> Self {
-        Self { _held: held, _then: Some(Box::new(then)) }
+    /// Waits until a driver with this lock can be used.
+    pub(crate) async fn wait(lock: Arc<RwLock<()>>, shared: bool) -> Self {
+        let held: Box<dyn fmt::Debug + Send + Sync> = match shared {
+            true => Box::new(lock.read_owned().await),
+            false => Box::new(lock.write_owned().await),
+        };
+        Self { _held: held, _then: None }
     }
 
-    /// Waits for exclusive use of a driver with permanently running controllers.
-    pub(crate) async fn shared(lease: Arc<Mutex<()>>) -> Self {
-        Self { _held: lease.lock_owned().await, _then: None }
+    /// The same; `then` is dropped after the release.
+    pub(crate) fn before(self, then: impl fmt::Debug + Send + Sync + 'static) -> Self {
+        Self { _then: Some(Box::new(then)), ..self }
     }
 }
 

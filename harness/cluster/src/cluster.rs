@@ -247,7 +247,7 @@ impl Cluster {
         self.backend.on_node(node, script).await
     }
 
-    /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the caller has it
+    /// Deploys an additional driver, unless it exists already, and waits for its use: the caller has it
     /// until the returned value is dropped.
     ///
     /// # Errors

@@ -294,7 +294,7 @@ impl Session {
         }
     }
 
-    /// Deploys an additional driver, after waiting for exclusive use; see [`Cluster::deploy`].
+    /// Deploys an additional driver, after waiting for its use; see [`Cluster::deploy`].
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.

@@ -147,6 +147,10 @@ impl claimcheck_engine::Case for Case {
         self.variant().map(Variant::name)
     }
 
+    fn shares(&self) -> bool {
+        self.variant().is_some_and(Variant::is_shared)
+    }
+
     /// A variant replaces the driver, so it comes first, and has what the case requires of a driver.
     fn skip(&self, environment: &Environment) -> Option<String> {
         let variant = self.variant();

@@ -35,6 +35,12 @@ pub trait Case {
         None
     }
 
+    /// Whether cases with the same [`exclusive`](Self::exclusive) value run together with this one nevertheless: none of
+    /// them affects the others.
+    fn shares(&self) -> bool {
+        false
+    }
+
     /// Cases with a higher urgency start earlier in their phase. Those that use the same run one after the other, which
     /// takes longest.
     fn urgency(&self) -> u8 {
@@ -80,6 +86,7 @@ pub(crate) mod tests {
         pub(crate) needs: &'static [u32],
         pub(crate) schedule: Schedule,
         pub(crate) exclusive: Option<&'static str>,
+        pub(crate) shares: bool,
         pub(crate) urgency: u8,
         /// The case that it waits for.
         pub(crate) after: Option<&'static str>,
@@ -92,6 +99,7 @@ pub(crate) mod tests {
                 needs: &[],
                 schedule: Schedule::Parallel,
                 exclusive: None,
+                shares: false,
                 urgency: 0,
                 after: None,
             }
@@ -115,6 +123,10 @@ pub(crate) mod tests {
 
         fn exclusive(&self) -> Option<&'static str> {
             self.exclusive
+        }
+
+        fn shares(&self) -> bool {
+            self.shares
         }
 
         fn urgency(&self) -> u8 {

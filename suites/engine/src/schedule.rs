@@ -57,9 +57,9 @@ struct Exclusives {
 }
 
 impl Exclusives {
-    fn is_available(&self, exclusive: &'static str, limit: usize) -> bool {
+    fn is_available(&self, exclusive: &'static str, shares: bool, limit: usize) -> bool {
         let is_new = !self.in_use.contains(exclusive);
-        !self.taken.contains(&exclusive) && (!is_new || self.in_use.len() < limit.max(1))
+        (shares || !self.taken.contains(&exclusive)) && (!is_new || self.in_use.len() < limit.max(1))
     }
 
     fn take(&mut self, exclusive: &'static str) {
@@ -68,8 +68,9 @@ impl Exclusives {
     }
 
     fn release(&mut self, exclusive: &'static str, is_awaited: bool) {
-        self.taken.retain(|taken| *taken != exclusive);
-        if !is_awaited {
+        let at = self.taken.iter().position(|taken| *taken == exclusive);
+        at.map(|at| self.taken.swap_remove(at));
+        if !is_awaited && !self.taken.contains(&exclusive) {
             self.in_use.remove(exclusive);
         }
     }
@@ -141,8 +142,8 @@ impl<'a, C: Case> Phase<'a, C> {
         is_free: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         waiting.iter().position(|(number, planned)| {
-            let exclusive = planned.case.exclusive();
-            exclusive.is_none_or(|it| exclusives.is_available(it, self.exclusives))
+            let (exclusive, shares) = (planned.case.exclusive(), planned.case.shares());
+            exclusive.is_none_or(|it| exclusives.is_available(it, shares, self.exclusives))
                 && is_free(*number)
         })
     }
@@ -233,6 +234,15 @@ mod tests {
         assert_eq!(results, ["zoned 1", "zoned 2", "any"]);
         assert_eq!(seen[0], BTreeSet::from(["zoned 1", "any"]));
         assert!(seen.iter().all(|running| !running.is_superset(&BTreeSet::from(["zoned 1", "zoned 2"]))));
+    }
+
+    #[tokio::test]
+    async fn cases_that_share_a_driver_run_together() {
+        let sharing = |name| Toy { shares: true, ..with(name, "a") };
+        let cases = [sharing("a 1"), sharing("a 2"), with("b 1", "b")];
+        let (seen, _) = run_with(&cases, 8, 1).await;
+        assert_eq!(seen[0], BTreeSet::from(["a 1", "a 2"]));
+        assert_eq!(seen[2], BTreeSet::from(["b 1"]), "once neither uses the other driver");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use claimcheck_controllers::Name;
 use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
 use claimcheck_substrate::{Capabilities, STATE_DIR};
 use kube::Client;
-use tokio::{runtime::Handle, sync::Mutex};
+use tokio::{runtime::Handle, sync::RwLock};
 
 use super::{
     common::Common,
@@ -40,24 +40,25 @@ pub(super) struct RunningDriver {
     pub controllers: Arc<Supervised>,
     pub plugin: Plugin,
     pub client: DriverClient,
-    lease: Arc<Mutex<()>>,
+    lock: Arc<RwLock<()>>,
+    shared: bool,
 }
 
 /// Stops the controllers of a driver, when dropped, unless the driver is used again soon.
 #[derive(Debug)]
 struct StopWhenIdle {
-    lease: Arc<Mutex<()>>,
+    lock: Arc<RwLock<()>>,
     controllers: Arc<Supervised>,
     runtime: Handle,
 }
 
 impl Drop for StopWhenIdle {
     fn drop(&mut self) {
-        let (lease, controllers) = (self.lease.clone(), self.controllers.clone());
+        let (lock, controllers) = (self.lock.clone(), self.controllers.clone());
         self.runtime.spawn(async move {
             tokio::time::sleep(IDLE).await;
             // The driver may be in use again, which requires them.
-            if let Ok(_held) = lease.try_lock() {
+            if let Ok(_held) = lock.try_write() {
                 controllers.disrupt(Disruption::Stop).await;
             }
         });
@@ -105,20 +106,20 @@ impl RunningDriver {
         spec.capabilities = Capabilities::Files;
         let controllers = Arc::new(common.start(spec)?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
-        Ok(Self { on_nodes, controllers, plugin, client, lease: Arc::default() })
+        Ok(Self { on_nodes, controllers, plugin, client, lock: Arc::default(), shared: expected.shared })
     }
 
-    /// The lock for exclusive use.
+    /// The use of the driver, once that is possible.
     pub(super) fn lease(&self) -> impl Future<Output = DriverLease> + Send + use<> {
-        exclusive_use(self.lease.clone(), self.controllers.clone())
+        lease(self.lock.clone(), self.shared, self.controllers.clone())
     }
 }
 
-/// Waits for exclusive use, and starts the driver's controllers.
-async fn exclusive_use(lease: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> DriverLease {
-    let held = lease.clone().lock_owned().await;
+/// Waits until the driver can be used, and starts its controllers.
+async fn lease(lock: Arc<RwLock<()>>, shared: bool, controllers: Arc<Supervised>) -> DriverLease {
+    let lease = DriverLease::wait(lock.clone(), shared).await;
     controllers.disrupt(Disruption::Start).await;
-    DriverLease::new(held, StopWhenIdle { lease, controllers, runtime: Handle::current() })
+    lease.before(StopWhenIdle { lock, controllers, runtime: Handle::current() })
 }
 
 /// The built-in driver under another name.
@@ -156,8 +157,9 @@ mod tests {
         };
         let (sender, _ends) = tokio::sync::mpsc::unbounded_channel();
         let controllers = Arc::new(Supervised::start(spec, sender).unwrap());
-        let lock = Arc::<Mutex<()>>::default();
-        let lease = || exclusive_use(lock.clone(), controllers.clone());
+        let lock = Arc::<RwLock<()>>::default();
+        let lease = || lease(lock.clone(), false, controllers.clone());
+        let shared = || super::lease(lock.clone(), true, controllers.clone());
 
         let first_process = controllers.pid();
         drop(lease().await);
@@ -168,7 +170,12 @@ mod tests {
         while controllers.pid().is_some() {
             tokio::time::sleep(IDLE / 10).await;
         }
-        let _last = lease().await;
-        assert!(controllers.pid().is_some_and(|pid| Some(pid) != first_process), "started again");
+        let (last, other) = (shared().await, shared().await);
+        let process = controllers.pid();
+        assert!(process.is_some() && process != first_process, "started again");
+        drop(last);
+        tokio::time::sleep(2 * IDLE).await;
+        assert_eq!(controllers.pid(), process, "another case uses the driver");
+        drop(other);
     }
 }

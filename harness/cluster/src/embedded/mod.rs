@@ -360,7 +360,7 @@ impl Backend for Embedded {
         search
     }
 
-    /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the
+    /// Deploys an additional driver, unless it exists already, and waits for its use: the
     /// caller has it until the returned value is dropped.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! Additional drivers on a kind cluster: deployed once, when the first case requests one, and removed after the last one.
-//! Changes to a driver's limits by one case would affect another, so cases use them exclusively.
+//! Changes to a driver's limits by one case would affect another, so cases use them exclusively, unless they share one.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::Kind;
 use kube::Client;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{Mutex, OnceCell, RwLock};
 
 use crate::{
     additional_driver::{AdditionalDriver, DeployError, DriverLease, declare},
@@ -18,11 +18,11 @@ use claimcheck_deploy::install::{self, additional_driver_objects};
 #[derive(Debug, Default)]
 pub(super) struct AdditionalDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
 
-/// A driver, once it is deployed: the lock grants exclusive use.
-type Deployed = Arc<OnceCell<Arc<Mutex<()>>>>;
+/// A driver, once it is deployed: the lock grants its use.
+type Deployed = Arc<OnceCell<Arc<RwLock<()>>>>;
 
 impl AdditionalDrivers {
-    /// Deploys a driver, unless it exists already, and waits for exclusive use.
+    /// Deploys a driver, unless it exists already, and waits for its use.
     ///
     /// # Errors
     /// It does not start, or is not registered on all nodes in time.
@@ -36,7 +36,7 @@ impl AdditionalDrivers {
         // Other cases may deploy other drivers meanwhile.
         let deployed = self.0.lock().await.entry(expected.name).or_default().clone();
         let lease = deployed.get_or_try_init(|| start(client, observer, options, expected)).await?;
-        Ok(DriverLease::shared(lease.clone()).await)
+        Ok(DriverLease::wait(lease.clone(), expected.shared).await)
     }
 
     /// Removes a driver; its CSIDriver object remains.
@@ -67,7 +67,7 @@ async fn start(
     observer: &Observer,
     options: &install::Options,
     expected: &AdditionalDriver,
-) -> Result<Arc<Mutex<()>>, DeployError> {
+) -> Result<Arc<RwLock<()>>, DeployError> {
     let name = expected.name;
     declare(client, expected).await?;
     let driver = install::AdditionalDriver { name, args: expected.args, attacher: expected.attacher };
