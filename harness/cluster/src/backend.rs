@@ -13,6 +13,7 @@ use crate::{
     faults::FaultSpec,
     log_search::LogSearch,
     observer::Observer,
+    own_node::{OwnNode, OwnNodeError},
     properties::Properties,
 };
 
@@ -119,6 +120,16 @@ pub(crate) trait Backend: Send + Sync {
         _driver: &AdditionalDriver,
     ) -> Result<DriverLease, DeployError> {
         Err(DeployError::NotHere)
+    }
+
+    /// See [`Cluster::own_node`](crate::Cluster::own_node).
+    async fn own_node(
+        &self,
+        _client: &Client,
+        _observer: &Observer,
+        _driver: &str,
+    ) -> Result<OwnNode, OwnNodeError> {
+        Err(OwnNodeError::NotHere)
     }
 
     /// See [`Cluster::drivers_at_a_time`](crate::Cluster::drivers_at_a_time).

@@ -23,6 +23,7 @@ use super::{
     faults::FaultSpec,
     log_search::LogSearch,
     observer::Observer,
+    own_node::{OwnNode, OwnNodeError},
     properties::{ClusterCapabilities, Properties},
     reachable_nodes::ReachableNodes,
 };
@@ -254,6 +255,15 @@ impl Cluster {
     /// It cannot be started, or is not registered on all nodes in time.
     pub async fn deploy(&self, driver: &AdditionalDriver) -> Result<DriverLease, DeployError> {
         self.backend.deploy(&self.client, &self.observer, driver).await
+    }
+
+    /// Waits for a node with the driver that no other case uses, where such nodes
+    /// [can be added](ClusterCapabilities::own_nodes). It is cordoned: pods must tolerate that.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn own_node(&self) -> Result<OwnNode, OwnNodeError> {
+        self.backend.own_node(&self.client, &self.observer, self.driver_name()).await
     }
 
     /// The number of additional drivers that are to be in use at a time, so that they do not slow down the cases.

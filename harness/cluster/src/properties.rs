@@ -11,6 +11,8 @@ pub struct ClusterCapabilities {
     pub disrupt: bool,
     /// Node agents can be stopped and killed.
     pub agents: bool,
+    /// A case can have a node of its own, so that other cases run while it disturbs the node.
+    pub own_nodes: bool,
     /// Components can be restarted with other arguments.
     pub configure: bool,
     /// Additional drivers can be deployed.
@@ -38,6 +40,7 @@ impl ClusterCapabilities {
     pub const EXISTING: Self = Self {
         disrupt: false,
         agents: false,
+        own_nodes: false,
         configure: false,
         additional_drivers: false,
         tap: false,
@@ -59,8 +62,14 @@ impl ClusterCapabilities {
     };
 
     /// Those of an embedded cluster.
-    pub const EMBEDDED: Self =
-        Self { retracts: true, workloads: false, quotas: false, api_faults: true, ..Self::KIND };
+    pub const EMBEDDED: Self = Self {
+        own_nodes: true,
+        retracts: true,
+        workloads: false,
+        quotas: false,
+        api_faults: true,
+        ..Self::KIND
+    };
 }
 
 /// The properties of a running cluster that depend on its kind.

@@ -135,10 +135,13 @@ impl claimcheck_engine::Case for Case {
         of(false).chain([Need::Provisioning(provisioning)]).chain(of(true)).chain([Need::FileSystem(fs)])
     }
 
-    fn schedule(&self, _: Option<&Environment>) -> Schedule {
+    fn schedule(&self, environment: Option<&Environment>) -> Schedule {
+        let has_nodes = environment.is_some_and(|environment| environment.cluster_capabilities.own_nodes);
         match &self.needs {
             needs if needs.contains(&Need::WholeRun) => Schedule::Last,
-            needs if needs.contains(&Need::Disrupt) || needs.contains(&Need::Alone) => Schedule::Serial,
+            needs if needs.contains(&Need::Alone) => Schedule::Serial,
+            needs if needs.contains(&Need::OwnNode) && has_nodes => Schedule::Parallel,
+            needs if needs.contains(&Need::Disrupt) => Schedule::Serial,
             _ => Schedule::Parallel,
         }
     }
@@ -149,6 +152,11 @@ impl claimcheck_engine::Case for Case {
 
     fn shares(&self) -> bool {
         self.variant().is_some_and(Variant::is_shared)
+    }
+
+    /// Few cases at a time have a node or a driver of their own.
+    fn urgency(&self) -> u8 {
+        u8::from(self.exclusive().is_some() || self.needs.contains(&Need::OwnNode))
     }
 
     /// A variant replaces the driver, so it comes first, and has what the case requires of a driver.

@@ -17,8 +17,11 @@ pub enum Need {
     Cluster(ClusterKind),
     /// This number of nodes.
     Nodes(usize),
-    /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too.
+    /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too, unless
+    /// it can have its [own node](Self::OwnNode).
     Disrupt,
+    /// The case disrupts a node, and nothing else: a node of its own, where the cluster has such nodes.
+    OwnNode,
     /// All other cases have run: the case checks what they caused.
     WholeRun,
     /// No other case runs at the same time, since it affects all of them.
@@ -73,6 +76,7 @@ impl Need {
             Self::Cluster(_)
             | Self::Nodes(_)
             | Self::Disrupt
+            | Self::OwnNode
             | Self::WholeRun
             | Self::Alone
             | Self::Workloads
@@ -117,7 +121,8 @@ impl claimcheck_engine::Need for Need {
             Self::FileSystem(fs @ (FsType::Ext3 | FsType::Ext4 | FsType::Xfs)) => {
                 format!("loop devices, mkfs.{}", fs.name())
             }
-            Self::WholeRun
+            Self::OwnNode
+            | Self::WholeRun
             | Self::Alone
             | Self::Feature(_)
             | Self::Retract
@@ -154,7 +159,7 @@ impl claimcheck_engine::Need for Need {
                 "the cluster does not allow its components to be disrupted: an existing cluster requires \
                  --install and --allow-disruptive",
             ),
-            Self::WholeRun | Self::Alone => None,
+            Self::OwnNode | Self::WholeRun | Self::Alone => None,
             Self::ApiFaults => unless(
                 cluster.api_faults,
                 "requests to the API server cannot be made to fail on this cluster: use --cluster embedded",
@@ -274,7 +279,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use claimcheck_cluster::{ClusterCapabilities, SupportedCalls};
-    use claimcheck_engine::{Case as _, Need as _, plan};
+    use claimcheck_engine::{Case as _, Need as _, Schedule, plan};
 
     use super::*;
     use crate::{
@@ -310,6 +315,21 @@ mod tests {
     #[test]
     fn all_cases_run_if_all_requirements_are_met() {
         assert!(plan(&catalogue(), &[], Some(&ALL)).iter().all(|planned| planned.skip.is_none()));
+    }
+
+    #[test]
+    fn disruptive_cases_run_alone_unless_a_node_of_their_own_is_all_that_they_disrupt() {
+        let cluster_capabilities = ClusterCapabilities { own_nodes: false, ..ALL.cluster_capabilities };
+        let fixed = Environment { cluster_capabilities, ..ALL };
+        let schedules = |environment| {
+            let planned = plan(&catalogue(), &[], Some(environment)).into_iter();
+            planned.filter(|planned| planned.case.needs.contains(&Need::Disrupt)).map(|it| it.schedule)
+        };
+        assert!(schedules(&fixed).all(|schedule| schedule == Schedule::Serial));
+        let alone = schedules(&ALL).filter(|schedule| *schedule == Schedule::Serial).count();
+        assert_eq!((alone, schedules(&ALL).count()), (5, 17), "the others have their own nodes");
+        let with_own_node = catalogue().into_iter().filter(|case| case.needs.contains(&Need::OwnNode));
+        assert!(with_own_node.into_iter().all(|case| case.needs.contains(&Need::Disrupt)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use crate::testdriver::TestDriver;
 use anyhow::{Context, Result, anyhow, bail};
-use claimcheck_cluster::WaitError;
+use claimcheck_cluster::{OwnNode, WaitError};
 use claimcheck_engine::{Case as _, LastUse, Phase, Resting, Schedule, Skip, bounded, phases};
 use claimcheck_harness::Session;
 use claimcheck_model::{CaseId, CaseResult, Event};
@@ -21,6 +21,7 @@ use tracing::{Instrument as _, info, info_span, warn};
 use crate::{
     case::{Case, Planned},
     fixture::{self, Fixture},
+    need::Need,
     steps::{self, FailedStep, Steps},
     workload::Workload,
 };
@@ -130,13 +131,20 @@ impl Runner {
         } else {
             _together = self.alone.read().await;
         }
+        let node = match self.own_node(planned).await {
+            Ok(node) => node,
+            Err(error) => {
+                return self.finished(case, CaseResult::failed(format!("{error:#}")), Duration::ZERO);
+            }
+        };
         let began = Instant::now();
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let namespace = self.namespace(&format!("{}-{number}", case.suite.replace('_', "-")));
         self.session.emit(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
         let span = info_span!("case", %case, namespace);
         span.in_scope(|| info!("begins"));
-        let result = match self.attempt(&planned.case, &case, namespace).instrument(span.clone()).await {
+        let result = match self.attempt(&planned.case, &case, namespace, node).instrument(span.clone()).await
+        {
             Ok(()) => CaseResult::Passed,
             Err(error) => match (error.downcast_ref::<Skip>(), error.downcast_ref::<Failure>()) {
                 (Some(skip), _) => CaseResult::Skipped { reason: skip.to_string() },
@@ -165,13 +173,28 @@ impl Runner {
         tokio::time::sleep(CLEAN_UP).await;
     }
 
-    async fn attempt(&self, case: &Case, id: &CaseId, namespace: String) -> Result<()> {
+    /// A node of its own for a case that disturbs one and runs together with others.
+    async fn own_node(&self, planned: &Planned) -> Result<Option<OwnNode>> {
+        if planned.schedule == Schedule::Serial || !planned.case.needs.contains(&Need::OwnNode) {
+            return Ok(None);
+        }
+        let _rest = self.resting.rest();
+        Ok(Some(self.session.cluster().own_node().await?))
+    }
+
+    async fn attempt(
+        &self,
+        case: &Case,
+        id: &CaseId,
+        namespace: String,
+        own_node: Option<OwnNode>,
+    ) -> Result<()> {
         let (session, workload, config) = (self.session.clone(), self.workload.clone(), self.config.clone());
         // Another driver than that of the other cases.
         let steps = case.exclusive().is_none().then(|| self.steps.clone());
         let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
         let fixture = new.await?;
-        let fixture = Arc::new(fixture.among_others(self.resting.clone()));
+        let fixture = Arc::new(fixture.among_others(own_node, self.resting.clone()));
         let limit = fixture.step() * case.test.steps();
         let ended = bounded(case.test.run(fixture.clone()), limit, &self.interrupted).await;
         let outcome = match ended.map_err(anyhow::Error::from).flatten() {
@@ -179,6 +202,7 @@ impl Runner {
             Err(skip) if skip.is::<Skip>() => Err(skip),
             // Before the cleanup, since the Events of the objects contain the driver's error messages.
             Err(error) => {
+                fixture.retire_own_node();
                 let evidence = fixture.evidence().await;
                 let warnings: String =
                     fixture::warnings(&evidence).map(|warning| format!("\n{warning}")).collect();

@@ -69,7 +69,7 @@ impl RunningDriver {
     /// Starts the driver on all nodes, and the controllers that call it.
     pub(super) async fn start(
         common: &Common,
-        nodes: &[Node],
+        nodes: &[Arc<Node>],
         client: &Client,
         expected: &AdditionalDriver,
     ) -> Result<Self, DeployError> {

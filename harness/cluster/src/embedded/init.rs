@@ -74,7 +74,7 @@ pub(super) async fn run(
         end,
         log: last_output(&spec),
     };
-    let attempt = async || -> Result<(), InitError> {
+    let attempt = || async {
         let mut process = spec.spawn()?;
         match process.wait().await {
             Ok(status) if status.success() => Ok(()),
@@ -89,7 +89,11 @@ pub(super) async fn run(
 }
 
 /// Attempts it until it succeeds, or fails once more after the last delay.
-async fn until_success<E: std::fmt::Display>(attempt: impl AsyncFn() -> Result<(), E>) -> Result<(), E> {
+async fn until_success<F, E>(attempt: impl Fn() -> F) -> Result<(), E>
+where
+    F: Future<Output = Result<(), E>>,
+    E: std::fmt::Display,
+{
     for delay in DELAYS {
         match attempt().await {
             Ok(()) => return Ok(()),

@@ -16,6 +16,7 @@ mod node;
 mod node_driver;
 mod options;
 pub(crate) mod orphaned_loop_devices;
+mod own_nodes;
 mod reboot;
 mod remaining_controllers;
 pub(crate) mod sidecars;
@@ -29,7 +30,10 @@ mod users;
 use std::{
     collections::BTreeMap,
     fs,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -47,7 +51,7 @@ use tokio::sync::Mutex;
 
 use self::{
     additional_driver::RunningDriver, common::Common, control_plane::ControlPlane, controllers::Controllers,
-    node::Node, sidecars::Sidecars, supervisor::Supervised,
+    node::Node, own_nodes::OwnNodes, sidecars::Sidecars, supervisor::Supervised,
 };
 pub use self::{
     error::UpError,
@@ -62,18 +66,20 @@ use crate::{
     faults::{self, FaultSpec},
     log_search::LogSearch,
     observer::{Check, Observer, Trigger, WaitError},
+    own_node::{OwnNode, OwnNodeError},
     properties::Properties,
     reachable_nodes,
 };
 use claimcheck_vendor::sidecars::Refresh;
 
-/// The timeout until an additional driver is registered on all nodes.
+/// The timeout until an additional driver is registered on all nodes, or the driver on an additional node.
 const REGISTERED: Duration = Duration::from_secs(30);
 
 /// The processes of an embedded cluster. Dropping it kills them.
 pub(crate) struct Embedded {
     control_plane: ControlPlane,
-    nodes: Vec<Node>,
+    nodes: Vec<Arc<Node>>,
+    own_nodes: OwnNodes,
     controllers: Controllers,
     /// The stock programs of `--sidecar`.
     sidecars: Sidecars,
@@ -94,13 +100,19 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    /// The names of all nodes.
+    /// The names of the nodes that all cases use.
     fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
     }
 
+    /// All nodes, with those that single cases use.
+    fn all_nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes.iter().chain(&*self.own_nodes.started()).cloned().collect()
+    }
+
     async fn disrupt_component(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
-        let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
+        let nodes = self.all_nodes();
+        let find = |name: &str| nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
             Victim::Controllers => {
                 tokio::join!(
@@ -138,9 +150,10 @@ impl Embedded {
         self.common.known_secrets.clone()
     }
 
-    /// All supervised processes.
+    /// All supervised processes, with those of these nodes.
     fn processes<'a>(
         &'a self,
+        nodes: &'a [Arc<Node>],
         additional: &'a BTreeMap<&'static str, RunningDriver>,
     ) -> impl Iterator<Item = &'a Supervised> {
         let others = additional.values().flat_map(|additional| {
@@ -148,26 +161,26 @@ impl Embedded {
                 .into_iter()
                 .chain(additional.on_nodes.iter().map(|driver| &driver.process))
         });
-        let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
+        let of_nodes = nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
         processes.chain(self.sidecars.processes()).chain(others)
     }
 
-    /// Returns once a driver is registered on all nodes.
+    /// Returns once a driver is registered on these nodes.
     async fn registered(
         &self,
         observer: &Observer,
         driver: &str,
+        names: &[String],
         timeout: Duration,
     ) -> Result<(), WaitError> {
-        let names = self.nodes();
         let on: Vec<Trigger> = names
             .iter()
             .flat_map(|name| {
                 [Kind::CsiNode, Kind::Node].map(|kind| Trigger::Object(kind, ObjectKey::cluster(name)))
             })
             .collect();
-        let what = format!("driver {driver} to be registered on all nodes");
+        let what = format!("driver {driver} to be registered on {}", names.join(", "));
         observer
             .until(&what, timeout, &on, |world| {
                 let registered = |name: &String| {
@@ -260,7 +273,8 @@ impl Backend for Embedded {
     /// Leaks on the host of the objects in `of` (volume names and handles, pod uids): mounts of the
     /// nodes and loop devices. All of this cluster if `of` is empty.
     fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
-        let processes = self.nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
+        let nodes = self.all_nodes();
+        let processes = nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
         let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
         left.extend(leaks::loop_devices(&self.common.plugin.state_dir, of));
         left
@@ -290,12 +304,12 @@ impl Backend for Embedded {
         let denied = self.control_plane.denials().into_iter().filter(|denial| users.sent(denial));
         let mut faults: Vec<_> = denied.map(ComponentFault::Denied).collect();
         let is_audited = self.control_plane.audits_builtin_users();
-        let additional = self.additional_drivers.lock().await;
-        let builtin = self.processes(&additional).filter(|process| process.is_builtin());
+        let (nodes, additional) = (self.all_nodes(), self.additional_drivers.lock().await);
+        let builtin = self.processes(&nodes, &additional).filter(|process| process.is_builtin());
         let mut logs: Vec<(String, String)> =
             builtin.map(|process| (process.name().to_owned(), process.output())).collect();
         drop(additional);
-        logs.extend(self.nodes.iter().map(Node::runtime_log));
+        logs.extend(nodes.iter().map(|node| node.runtime_log()));
         for (component, log) in logs {
             faults.extend(component_faults::panics(&component, &log));
             if !is_audited {
@@ -340,8 +354,8 @@ impl Backend for Embedded {
 
     /// The components' log lines about some objects: those that contain one of their names.
     async fn logs_mentioning(&self, _client: &Client, names: &[String]) -> Vec<Log> {
-        let additional = self.additional_drivers.lock().await;
-        let processes = self.processes(&additional);
+        let (nodes, additional) = (self.all_nodes(), self.additional_drivers.lock().await);
+        let processes = self.processes(&nodes, &additional);
         processes.filter_map(|process| Log::about(process.name(), &process.output(), names)).collect()
     }
 
@@ -349,8 +363,8 @@ impl Backend for Embedded {
     async fn search_logs(&self, _client: &Client, _driver: &str, _known: &KnownSecrets) -> LogSearch {
         let known = &self.common.known_secrets;
         let mut search = LogSearch { found: self.common.disclosures.found(), ..LogSearch::default() };
-        let additional = self.additional_drivers.lock().await;
-        for process in self.processes(&additional) {
+        let (nodes, additional) = (self.all_nodes(), self.additional_drivers.lock().await);
+        for process in self.processes(&nodes, &additional) {
             let log = process.log().file_name().unwrap_or_default().display().to_string();
             match fs::read(process.log()) {
                 Ok(bytes) => search.search(log, &String::from_utf8_lossy(&bytes), known),
@@ -375,7 +389,7 @@ impl Backend for Embedded {
             let mut deployed = self.additional_drivers.lock().await;
             if !deployed.contains_key(driver.name) {
                 let additional = RunningDriver::start(&self.common, &self.nodes, client, driver).await?;
-                self.registered(observer, driver.name, REGISTERED).await?;
+                self.registered(observer, driver.name, &self.nodes(), REGISTERED).await?;
                 deployed.insert(driver.name, additional);
             }
             deployed.get(driver.name).map(RunningDriver::lease).expect("it has just been put there")
@@ -383,18 +397,28 @@ impl Backend for Embedded {
         Ok(lease.await)
     }
 
+    async fn own_node(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        driver: &str,
+    ) -> Result<OwnNode, OwnNodeError> {
+        self.lease_node(client, observer, driver).await
+    }
+
     /// Takes the cluster down in order: agents first, so that no driver is called during its shutdown.
     async fn down(self: Box<Self>, _client: &Client, _failed: bool) {
+        let nodes = self.all_nodes();
         let additional = self.additional_drivers.into_inner();
         let others = additional.values().map(|additional| &additional.controllers);
         let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));
         let sidecars = self.sidecars.disrupt_controllers(Disruption::Stop);
         tokio::join!(others, self.controllers.disrupt(Disruption::Stop), sidecars);
-        join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
+        join_all(nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
         // A registrar that exits while its agent runs would unregister the driver.
         self.sidecars.stop().await;
         let others = additional.values().flat_map(|additional| &additional.on_nodes);
-        let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
+        let drivers = others.chain(nodes.iter().map(|node| &node.driver));
         let drivers: Vec<&Supervised> =
             drivers.map(|driver| &driver.process).chain(&self.driver_controller).collect();
         join_all(drivers.iter().map(|process| process.disrupt(Disruption::Stop))).await;

@@ -1,6 +1,6 @@
 //! Starts stock programs: their service accounts, a tap before the driver for each, and their processes.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use claimcheck_csi::{
     BindError, Driver, Endpoint, NO_DEADLINE, Server, proxy,
@@ -54,7 +54,7 @@ pub enum StartSidecarsError {
 pub(super) struct Target<'a> {
     pub common: &'a Common,
     /// The nodes; never empty.
-    pub nodes: &'a [Node],
+    pub nodes: &'a [Arc<Node>],
     /// The API server.
     pub issuer: &'a Issuer,
     /// The name of the driver.

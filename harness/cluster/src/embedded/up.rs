@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
-    sync::atomic::AtomicBool,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -38,6 +38,7 @@ use super::{
     error::{UpError, writing},
     node::Node,
     node_driver::{Plugin, Registrar},
+    own_nodes::OwnNodes,
     sidecars::{Sidecars, StartSidecarsError, Target},
     supervisor::{OURSELVES, Supervised},
 };
@@ -134,6 +135,7 @@ impl Cluster {
         let nodes = try_join_all(nodes);
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
+        let nodes: Vec<Arc<Node>> = nodes.into_iter().map(Arc::new).collect();
         let first = &nodes[0];
         let driver_controller = common
             .plugin
@@ -167,6 +169,7 @@ impl Cluster {
         let embedded = Embedded {
             control_plane,
             nodes,
+            own_nodes: OwnNodes::default(),
             controllers,
             sidecars,
             driver,
@@ -182,7 +185,11 @@ impl Cluster {
         };
         let ready = async {
             let sidecars = join_all(embedded.sidecars.servers().map(Supervised::is_steady));
-            tokio::join!(embedded.registered(&observer, &driver_name, options.start_timeout), sidecars).0
+            tokio::join!(
+                embedded.registered(&observer, &driver_name, &names, options.start_timeout),
+                sidecars
+            )
+            .0
         };
         tokio::select! {
             ready = ready => ready.map_err(|error| match options.vendor.sidecars.lacks_registrar() {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 const SUITE: &str = "disruptive";
-const AGENTS: &[Need] = &[Need::Disrupt, Need::Agents];
+const AGENTS: &[Need] = &[Need::Disrupt, Need::OwnNode, Need::Agents];
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod waits with event FailedAttachVolume while its node disables controller attach-detach",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        &[Need::Disrupt, Need::Agents, Need::Configure, Need::Attach],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents, Need::Configure, Need::Attach],
         case!(controller_may_not_attach),
     ),
     row(
@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Case] = &[
         "pods on a node tainted out-of-service are deleted and their volumes attach to another node",
         "NodeOutOfService",
         Pattern::IMMEDIATE,
-        &[Need::Nodes(2), Need::Disrupt, Need::Agents, Need::Attach],
+        &[Need::Nodes(2), Need::Disrupt, Need::OwnNode, Need::Agents, Need::Attach],
         case!(out_of_service),
     ),
     row(
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Case] = &[
         "CSI Mock volume node stage",
         Pattern::EXT4,
         // The first node's driver is also the cluster's controller, which attaches nothing while it is paused.
-        &[Need::Nodes(2), Need::Disrupt, Need::Tap, Need::Stage],
+        &[Need::Nodes(2), Need::Disrupt, Need::OwnNode, Need::Tap, Need::Stage],
         case!(driver_killed_during_stage),
     ),
     row(
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let (claim, other) = (t.claim("claim").await?, t.claim("other").await?);
     let uses = "echo again >> /data/log && tail -n 1 /data/log && cat /data/ticket";
     let pod = TestPod::long_running("pod", &claim, "echo here > /data/ticket").probing(uses).on(&node);
@@ -118,7 +118,7 @@ fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
 }
 
 async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     let pod = t.ready_pod(&TestPod::long_running("pod", &claim, "").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
@@ -133,7 +133,7 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     let pod =
         t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
@@ -151,7 +151,7 @@ async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let agent = Victim::NodeAgent(node.clone());
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
@@ -168,7 +168,7 @@ async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
-    let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
+    let (dead, living) = (t.own_node()?, t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
     let claim = t.claim("claim").await?;
     // Data that is not synced would be lost with the node.
@@ -217,7 +217,7 @@ async fn pod_waits_for_attachment(t: &Fixture, claim: &Claim, node: &str) -> Res
 }
 
 async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     // The driver is killed during the call, since the call has started and is blocked.

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
          once it is tainted out-of-service",
         "NodeLease",
         Pattern::IMMEDIATE,
-        &[Need::Nodes(2), Need::Disrupt, Need::Agents, Need::Attach],
+        &[Need::Nodes(2), Need::Disrupt, Need::OwnNode, Need::Agents, Need::Attach],
         case!(silent),
     ),
     row(
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Case] = &[
         "all files have the pod's fsGroup although the kubelet is killed while it changes them",
         "fsgroupchangepolicy",
         Pattern::EXT4,
-        &[Need::Disrupt, Need::Agents, Need::Tap, Need::Capability(Capability::FsGroup)],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents, Need::Tap, Need::Capability(Capability::FsGroup)],
         case!(killed_in_ownership),
     ),
     row(
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Case] = &[
         "a terminating pod writes until its end although the kubelet is killed meanwhile",
         "disruptive",
         Pattern::EXT4,
-        &[Need::Disrupt, Need::Agents, Need::Tap],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents, Need::Tap],
         case!(killed_while_terminating),
     ),
     row(
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod with CSI and hostPath subPaths, force-deleted while the kubelet is down, is ended and its data is kept",
         "disruptive",
         Pattern::IMMEDIATE,
-        &[Need::Disrupt, Need::Agents, Need::HostPaths],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents, Need::HostPaths],
         case!(sub_paths_force_deleted),
     ),
     row(
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node that is deleted and created again runs pods with volumes, and its new CSINode lists the driver",
         "none",
         Pattern::IMMEDIATE,
-        &[Need::Disrupt, Need::Agents],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents],
         case!(recreated),
     ),
 ];
@@ -89,7 +89,7 @@ fn on(node: &str) -> Value {
 }
 
 async fn silent(t: Arc<Fixture>) -> Result<()> {
-    let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
+    let (dead, living) = (t.own_node()?, t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
     let claim = t.claim("claim").await?;
     // Without the default of five minutes; data that is not synced would be lost with the node.
@@ -119,7 +119,7 @@ async fn moves_after_silence(t: &Fixture, pod: &Pod, claim: &Claim, dead: &str, 
 /// The kubelet publishes the volume, and changes the group of its files afterwards. When the restarted kubelet starts
 /// the pod, all files must have it: a mount does not show that this was completed (kubernetes#89776).
 async fn killed_in_ownership(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     // Enough files that their change takes longer than to kill a process, and few enough for a small file system.
     let fill = "mkdir /data/files; cd /data/files; seq 10000 | xargs touch";
@@ -140,7 +140,7 @@ async fn killed_in_ownership(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn killed_while_terminating(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     // The container runs until the file `stop` exists, and ignores a second SIGTERM.
     let script = "trap 'trap \"\" TERM; echo terminating; until [ -e /data/stop ]; do \
@@ -183,7 +183,7 @@ async fn killed_while_terminating(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn sub_paths_force_deleted(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
     let host = json!({ "hostPath": { "path": "/tmp", "type": "Directory" } });
@@ -269,7 +269,7 @@ async fn pod_waits_for_driver(t: &Fixture, claim: &Claim, node: &str) -> Result<
 
 /// As by an administrator, or by a cloud's node controller.
 async fn recreated(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let agent = Victim::NodeAgent(node.clone());
     let claim = t.claim("claim").await?;
     t.bound(&claim).await?;

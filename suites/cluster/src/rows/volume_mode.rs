@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Case] = &[
         "a running pod keeps its block volume across a kubelet restart",
         "disruptive",
         Pattern::BLOCK,
-        &[Need::Disrupt, Need::Agents, Need::Root, BLOCK],
+        &[Need::Disrupt, Need::OwnNode, Need::Agents, Need::Root, BLOCK],
         case!(outlives_agent),
     ),
 ];
@@ -232,7 +232,7 @@ const USES: &str =
     "echo again | dd of=/dev/data bs=512 seek=8 conv=notrunc,fsync 2> /dev/null && head -c 4 /dev/data";
 
 async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
-    let node = t.nodes().remove(0);
+    let node = t.own_node()?;
     let (claim, other) = (t.claim("claim").await?, t.claim("other").await?);
     let pod = TestPod::long_running("pod", &claim, "echo here > /dev/data").probing(USES).on(&node);
     let pod = t.ready_pod(&pod).await?;

@@ -15,7 +15,7 @@ use claimcheck_suites::{
     Environment, FileSystems, FsType,
     testdriver::{Class, TestDriver},
 };
-use claimcheck_vendor::{DriverCommand, Plan, driver_command::BUILTIN};
+use claimcheck_vendor::{DriverCommand, Plan, driver_command::BUILTIN, sidecars::plan::Replaceable};
 
 use super::{
     place::{Development, NO_INLINE, Place, UNKNOWN, loop_devices},
@@ -245,11 +245,18 @@ impl Place for EmbeddedPlace {
             FileSystems::given(&driver.file_systems)
         };
         let builtin_controllers = self.controllers() == Some(Controllers::Builtin);
+        let is_builtin_api = matches!(self.api, Api::Builtin(_));
+        let replaced = driver.vendor.sidecars.without_builtin();
         let cluster_capabilities = ClusterCapabilities {
+            // What runs on the nodes is known, and pods may run on any of them.
+            own_nodes: builtin
+                && is_builtin_api
+                && driver.config.is_none()
+                && !replaced.contains(&Replaceable::Registrar),
             retracts: builtin_controllers,
             // On a stock API server without kubelets they are not run.
-            api_faults: matches!(self.api, Api::Builtin(_)),
-            workloads: !builtin_controllers && !matches!(self.api, Api::Stock(_)),
+            api_faults: is_builtin_api,
+            workloads: !builtin_controllers && is_builtin_api,
             upstream_sidecars: driver.vendor.sidecars.replace_controllers(),
             ..ClusterCapabilities::EMBEDDED
         };
