@@ -156,7 +156,10 @@ impl claimcheck_engine::Case for Case {
 
     /// Few cases at a time have a node or a driver of their own.
     fn urgency(&self) -> u8 {
-        u8::from(self.exclusive().is_some() || self.needs.contains(&Need::OwnNode))
+        match &self.needs {
+            needs if needs.contains(&Need::LongWait) => 2,
+            needs => u8::from(self.exclusive().is_some() || needs.contains(&Need::OwnNode)),
+        }
     }
 
     /// A variant replaces the driver, so it comes first, and has what the case requires of a driver.

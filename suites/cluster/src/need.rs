@@ -22,6 +22,8 @@ pub enum Need {
     Disrupt,
     /// The case disrupts a node, and nothing else: a node of its own, where the cluster has such nodes.
     OwnNode,
+    /// The case waits for seconds: it starts before others, so that the run does not end with its wait.
+    LongWait,
     /// All other cases have run: the case checks what they caused.
     WholeRun,
     /// No other case runs at the same time, since it affects all of them.
@@ -77,6 +79,7 @@ impl Need {
             | Self::Nodes(_)
             | Self::Disrupt
             | Self::OwnNode
+            | Self::LongWait
             | Self::WholeRun
             | Self::Alone
             | Self::Workloads
@@ -122,6 +125,7 @@ impl claimcheck_engine::Need for Need {
                 format!("loop devices, mkfs.{}", fs.name())
             }
             Self::OwnNode
+            | Self::LongWait
             | Self::WholeRun
             | Self::Alone
             | Self::Feature(_)
@@ -159,7 +163,7 @@ impl claimcheck_engine::Need for Need {
                 "the cluster does not allow its components to be disrupted: an existing cluster requires \
                  --install and --allow-disruptive",
             ),
-            Self::OwnNode | Self::WholeRun | Self::Alone => None,
+            Self::OwnNode | Self::LongWait | Self::WholeRun | Self::Alone => None,
             Self::ApiFaults => unless(
                 cluster.api_faults,
                 "requests to the API server cannot be made to fail on this cluster: use --cluster embedded",

@@ -50,10 +50,12 @@ pub(super) const ROWS: &[Case] = &[
     ),
     in_one_pod(Pattern::EXT4),
     in_one_pod(Pattern::XFS),
-    cloned(
+    row(
+        SUITE,
         "a clone stays Pending until its source PVC is Bound",
         "provisioning",
         Pattern::WAIT_FOR_FIRST_CONSUMER,
+        &[Need::LongWait, CLONES],
         case!(waits),
     ),
     cloned(
@@ -73,7 +75,7 @@ pub(super) const ROWS: &[Case] = &[
         "deletion of a source PVC is deferred while a clone of it is pending",
         "provisioning",
         Pattern::IMMEDIATE,
-        &[Need::Tap, CLONES],
+        &[Need::Tap, Need::LongWait, CLONES],
         case!(source_deleted),
     ),
 ];

@@ -30,7 +30,18 @@ pub(super) const ROWS: &[Case] = &[
     group("a group snapshot of two PVCs is ready with a restorable member of each PVC", case!(restored)),
     group("members of a group snapshot have the data of one point in time", case!(one_point_in_time)),
     group("a group snapshot is deleted with its members and their contents", case!(deleted)),
-    group("a member of a group snapshot cannot be deleted alone", case!(member_alone)),
+    row(
+        SUITE,
+        "a member of a group snapshot cannot be deleted alone",
+        "volumegroupsnapshottable",
+        Pattern::IMMEDIATE,
+        &[
+            Need::LongWait,
+            Need::Capability(Capability::SnapshotDataSource),
+            Need::Capability(Capability::GroupSnapshot),
+        ],
+        case!(member_alone),
+    ),
     group(
         "a group snapshot with a member that lost its VolumeSnapshotContent is deleted completely",
         case!(member_content_lost),

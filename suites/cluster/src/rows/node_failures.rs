@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
          once it is tainted out-of-service",
         "NodeLease",
         Pattern::IMMEDIATE,
-        &[Need::Nodes(2), Need::Disrupt, Need::OwnNode, Need::Agents, Need::Attach],
+        &[Need::Nodes(2), Need::Disrupt, Need::OwnNode, Need::LongWait, Need::Agents, Need::Attach],
         case!(silent),
     ),
     row(

@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Case] = &[
         "a PVC with another volumeMode than its source snapshot is rejected with event ProvisioningFailed",
         "none",
         Pattern::IMMEDIATE,
-        &[SNAPSHOTS],
+        &[Need::LongWait, SNAPSHOTS],
         case!(of_other_mode),
     ),
     row(
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Case] = &[
         "a PVC stays Pending until its source snapshot is ready",
         "provisioning",
         Pattern::IMMEDIATE,
-        &[Need::Tap, SNAPSHOTS],
+        &[Need::Tap, Need::LongWait, SNAPSHOTS],
         case!(waits),
     ),
     restore(
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Case] = &[
         "a snapshot deleted during a CreateVolume of unknown outcome remains until the outcome is known",
         "provisioning",
         Pattern::IMMEDIATE,
-        &[Need::Tap, Need::FixedSidecars("external-provisioner#1449"), SNAPSHOTS],
+        &[Need::Tap, Need::LongWait, Need::FixedSidecars("external-provisioner#1449"), SNAPSHOTS],
         case!(in_doubt),
     ),
     row(

@@ -50,6 +50,7 @@ pub(super) const ROWS: &[Case] = &[
         &[
             Need::Feature(Feature::AllocatableUpdates),
             Need::Variant(Variant::Shrinking),
+            Need::LongWait,
             Need::Capability(Capability::VolumeLimits),
         ],
         case!(limit_changes),
