@@ -12,7 +12,7 @@ use claimcheck_engine::{Expected, Level, NoMatch};
 use claimcheck_harness::Privilege;
 use claimcheck_model::Stamp;
 use claimcheck_run::{
-    ClusterArgs, FREQUENT, Options, Output, OutputArgs, Run, ScenarioArgs, interrupt, versions,
+    ClusterArgs, FREQUENT, Options, Output, OutputArgs, PARALLEL, Run, ScenarioArgs, interrupt, versions,
 };
 use clap::Args as _;
 
@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     pub place: ClusterArgs,
     /// Number of concurrent cases
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..), help_heading = FREQUENT)]
+    #[arg(long, default_value_t = PARALLEL, value_parser = clap::value_parser!(u16).range(1..), help_heading = FREQUENT)]
     parallel: u16,
     /// Number of times that each case runs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..), help_heading = FREQUENT)]

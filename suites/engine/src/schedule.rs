@@ -7,7 +7,7 @@ use futures::{StreamExt, stream::FuturesUnordered};
 use crate::{case::Case, plan::Planned, resting::Resting};
 
 /// The phase of a run in which a case runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Schedule {
     /// Before all others, serially: a failure here is reported once, and not by every case that depends on it.
     First,

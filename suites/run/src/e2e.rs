@@ -1,9 +1,11 @@
 //! The main function of `cargo test --test e2e`: the catalogue on libtest-mimic.
 //!
-//! `--list` and filters work as in any Rust test, and `--test-threads` is the number of cases at a time.
+//! `--list` and filters work as in any Rust test, and `--test-threads` is the number of cases at a time: the default is that
+//! of `claimcheck run`, since cases mostly wait.
 //! `--list` starts nothing.
 
 use std::{
+    cmp::Reverse,
     env,
     ffi::OsString,
     path::Path,
@@ -12,7 +14,7 @@ use std::{
 };
 
 use claimcheck_component::logging;
-use claimcheck_engine::plan;
+use claimcheck_engine::{Case as _, plan};
 use claimcheck_harness::Privilege;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_kind::Selection;
@@ -26,7 +28,7 @@ use crate::cluster_args::ClusterArgs;
 use crate::explain::explain;
 use crate::interrupt;
 use crate::output_args::{Output, OutputArgs};
-use crate::run::{Interrupted, Options, Run, planned};
+use crate::run::{Interrupted, Options, PARALLEL, Run, planned};
 use crate::scenario_args::ScenarioArgs;
 use crate::versions;
 use claimcheck_suites::{Case, Planned};
@@ -56,7 +58,8 @@ pub fn main(folders: &Path, own: Vec<Case>) -> ExitCode {
         Entry::Exit(code) => return code,
         Entry::Go(privilege) => privilege,
     };
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(PARALLEL.into());
     let environment = match environment() {
         Ok(environment) => environment,
         Err(error) => return usage(&error),
@@ -134,7 +137,9 @@ fn tests(arguments: &Arguments, options: &Options, privilege: Privilege) -> anyh
     let runtime = Arc::new(Runtime::new()?);
     let run = runtime.block_on(async { Run::start(options, privilege, interrupt::token()?).await })?;
     // On an existing cluster, the cases that can run are known only now.
-    let planned = run.planned().to_vec();
+    let mut planned = run.planned().to_vec();
+    // libtest starts them in this order.
+    planned.sort_by_key(|planned| (planned.schedule, Reverse(planned.case.urgency())));
     // libtest ignores these without running them: the reports list them all the same.
     for planned in &planned {
         let trial = listed(planned.clone());

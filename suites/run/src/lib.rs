@@ -37,5 +37,5 @@ pub use otlp_args::OtlpError;
 pub use output_args::{Output, OutputArgs, OutputError};
 pub use push_args::PushError;
 pub use redacted::BadArgument;
-pub use run::{Interrupted, Options, Outcome, Run, planned};
+pub use run::{Interrupted, Options, Outcome, PARALLEL, Run, planned};
 pub use scenario_args::ScenarioArgs;

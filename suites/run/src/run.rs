@@ -25,6 +25,9 @@ use claimcheck_suites::Workload;
 use claimcheck_suites::load::{Blocks, Spec, load};
 use claimcheck_suites::{Environment, Need, Planned};
 
+/// The default number of concurrent cases.
+pub const PARALLEL: u16 = 8;
+
 /// The options of a run.
 #[derive(Clone)]
 pub struct Options {
