@@ -264,7 +264,7 @@ impl Backend for Embedded {
     }
 
     async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
-        match self.nodes.iter().find(|of| of.paths.name == node) {
+        match self.all_nodes().iter().find(|of| of.paths.name == node) {
             Some(node) => node.run(&self.common, script).await,
             None => Err(DisruptError::Absent(Victim::Node(node.to_owned()))),
         }
