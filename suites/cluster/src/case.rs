@@ -1,6 +1,6 @@
 //! Test cases: a row of the catalogue with its requirements, and a function.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use claimcheck_engine::{Need as _, Schedule};
 use claimcheck_model::CaseId;
@@ -56,13 +56,12 @@ impl Test {
         }
     }
 
-    /// The number of steps, each of which may take as long as the cluster's limit for one.
-    pub(crate) fn steps(&self) -> u32 {
+    /// How long it may take on a cluster with this timeout for a step.
+    pub(crate) fn limit(&self, step_timeout: Duration) -> Duration {
+        let usual = step_timeout * STEPS;
         match self {
-            Self::Function(_) => STEPS,
-            Self::Scenario(played) => {
-                u32::try_from(played.scenario.steps.len()).unwrap_or(u32::MAX).max(STEPS)
-            }
+            Self::Function(_) => usual,
+            Self::Scenario(played) => usual.max(played.limit(step_timeout)),
         }
     }
 }

@@ -195,7 +195,7 @@ impl Runner {
         let new = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config, steps);
         let fixture = new.await?;
         let fixture = Arc::new(fixture.among_others(own_node, self.resting.clone()));
-        let limit = fixture.step() * case.test.steps();
+        let limit = case.test.limit(fixture.step());
         let ended = bounded(case.test.run(fixture.clone()), limit, &self.interrupted).await;
         let outcome = match ended.map_err(anyhow::Error::from).flatten() {
             Ok(()) => Ok(()),

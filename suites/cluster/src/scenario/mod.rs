@@ -23,9 +23,10 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use claimcheck_scenario::{FileSystem, Read, Scenario, World};
+use claimcheck_scenario::{FileSystem, Read, Scenario, Step, World};
 
 use crate::case::{Case, FsType, Pattern, Provisioning, Test};
 
@@ -46,6 +47,23 @@ pub struct Played {
     pub file: String,
     /// The folder in which is written what happened, for comparisons.
     pub save: Option<PathBuf>,
+}
+
+/// The step timeout to which `within` refers: that of an embedded cluster. On slower kinds the deadline is longer in
+/// proportion to their step timeout.
+const SCALE: Duration = Duration::from_secs(60);
+
+impl Played {
+    /// How long all its steps may take on a cluster with this step timeout.
+    pub(crate) fn limit(&self, step_timeout: Duration) -> Duration {
+        self.scenario.steps.iter().map(|step| limit(step, step_timeout)).sum()
+    }
+}
+
+/// How long a step may take on a cluster with this step timeout.
+fn limit(step: &Step, step_timeout: Duration) -> Duration {
+    let scale = (step_timeout.as_secs_f64() / SCALE.as_secs_f64()).max(1.0);
+    step.within.map_or(step_timeout, |within| Duration::from_secs(within).mul_f64(scale))
 }
 
 /// The scenarios as cases.

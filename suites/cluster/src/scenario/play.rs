@@ -23,9 +23,6 @@ use super::{
 };
 use crate::fixture::Fixture;
 
-/// The step timeout to which `within` refers: that of an embedded cluster. On slower kinds the deadline is longer in
-/// proportion to their step timeout.
-const SCALE: Duration = Duration::from_secs(60);
 /// How long nothing may have happened at the end of a scenario with something that must not.
 const QUIET: Duration = Duration::from_millis(1500);
 
@@ -315,8 +312,7 @@ impl Player {
     }
 
     pub(super) fn limit(&self, step: &Step) -> Duration {
-        let scale = (self.t.step().as_secs_f64() / SCALE.as_secs_f64()).max(1.0);
-        step.within.map_or(self.t.step(), |within| Duration::from_secs(within).mul_f64(scale))
+        super::limit(step, self.t.step())
     }
 
     pub(super) fn node(&self, node: &str) -> Result<String> {
