@@ -360,12 +360,12 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     t.resize(&claim, "1Ti").await?;
     t.growth_is(&claim, Progress::ControllerInfeasible).await?;
     t.event_containing("claim", &["VolumeResizeFailed"], "OutOfRange").await?;
-    t.end_faults().await;
     if t.session().cluster().cluster_capabilities().upstream_sidecars {
         // csi-resizer stores the claim that its own write returns (`claims.Update` in resize_status.go), and then takes a size
         // that has changed meanwhile for the one before: it would not act on the request until something else changes.
         t.at_rest(tokio::time::sleep(LAST_WRITE)).await;
     }
+    t.end_faults().await;
     t.resize(&claim, &t.larger_size())
         .await
         .context("the request for a smaller size above the capacity was rejected")?;
