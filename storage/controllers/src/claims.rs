@@ -2,9 +2,9 @@
 //!
 //! Upstream: `component-helpers/storage/volume/pv_helpers.go`.
 
-use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World};
+use claimcheck_informer::Cached;
 pub use claimcheck_informer::{
-    class::{claim_class as class_name, lacks_class, volume_class},
+    class::{claim_class as class_name, default_class, lacks_class, volume_class},
     growth::{requested, volume_capacity as capacity},
 };
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
@@ -43,17 +43,6 @@ pub fn precedes_deletion<K: Cached>(claim: &PersistentVolumeClaim, source: &K) -
 /// An object's name.
 pub fn name<K: Cached>(object: &K) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
-}
-
-/// The default class: the newest where several are annotated (`GetDefaultClass` in `pkg/volume/util`).
-pub fn default_class(world: &World) -> Option<&StorageClass> {
-    let defaults = world.classes.by(ClassBy::Default, DEFAULT_CLASSES);
-    // By name among those of the same second, the first one winning, so that everybody agrees.
-    let newest = defaults.max_by(|a, b| {
-        let created = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        created(a).cmp(&created(b)).then_with(|| name(&***b).cmp(name(&***a)))
-    });
-    newest.map(|class| &**class)
 }
 
 /// Whether volumes of the class wait for a pod.

@@ -13,6 +13,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+use crate::{ClassBy, DEFAULT_CLASSES, World};
+
 /// The older annotation for the class, which takes precedence over the field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -30,6 +32,17 @@ pub fn claim_class(claim: &PersistentVolumeClaim) -> &str {
 pub fn lacks_class(claim: &PersistentVolumeClaim) -> bool {
     annotation(&claim.metadata, BETA_CLASS).is_none()
         && claim.spec.as_ref().is_none_or(|spec| spec.storage_class_name.is_none())
+}
+
+/// The default class: the newest where several are annotated (`GetDefaultClass` in `pkg/volume/util`).
+pub fn default_class(world: &World) -> Option<&StorageClass> {
+    let defaults = world.classes.by(ClassBy::Default, DEFAULT_CLASSES);
+    // By name among those of the same second, the first one winning, so that everybody agrees.
+    let newest = defaults.max_by(|a, b| {
+        let created = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        created(a).cmp(&created(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name))
+    });
+    newest.map(|class| &**class)
 }
 
 /// The volume's class; empty for none (`GetPersistentVolumeClass`).

@@ -264,10 +264,9 @@ impl Backend for Embedded {
     }
 
     async fn on_node(&self, node: &str, script: &str) -> Result<(), DisruptError> {
-        match self.all_nodes().iter().find(|of| of.paths.name == node) {
-            Some(node) => node.run(&self.common, script).await,
-            None => Err(DisruptError::Absent(Victim::Node(node.to_owned()))),
-        }
+        let found = self.all_nodes().into_iter().find(|of| of.paths.name == node);
+        let found = found.ok_or_else(|| DisruptError::Absent(Victim::Node(node.to_owned())))?;
+        found.run(&self.common, script).await
     }
 
     /// Leaks on the host of the objects in `of` (volume names and handles, pod uids): mounts of the

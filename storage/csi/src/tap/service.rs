@@ -161,8 +161,7 @@ where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Error: Into<StdError>,
 {
-    let path = request.uri().path().to_owned();
-    let mut with = None;
+    let mut changes = None;
     let lost = match fault {
         None => false,
         Some(FaultAction::Delay { ms }) => {
@@ -182,8 +181,8 @@ where
             false
         }
         Some(FaultAction::DropAfter) => true,
-        Some(FaultAction::Answer { with: fields }) => {
-            with = Some(fields);
+        Some(FaultAction::Answer { with }) => {
+            changes = Some((request.uri().path().to_owned(), with));
             false
         }
     };
@@ -195,8 +194,8 @@ where
         }
         return Err(Status::unavailable("the answer was lost (injected fault)"));
     }
-    match with {
-        Some(with) => changed(response, &path, &with).await,
+    match changes {
+        Some((path, with)) => changed(response, &path, &with).await,
         None => Ok(response),
     }
 }

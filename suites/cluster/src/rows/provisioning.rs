@@ -1,16 +1,15 @@
 //! The full life cycle of a dynamically provisioned volume: each CSI call once, no leaks.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use claimcheck_informer::growth;
 use claimcheck_model::SELECTED_NODE;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Binding, Case, Pattern},
     fixture::{Fixture, TestPod},
-    load::bytes,
     need::Need,
 };
 
@@ -97,17 +96,12 @@ async fn unbound_claim_waits_for_consumer(t: Arc<Fixture>) -> Result<()> {
 async fn capacity_is_stated(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    let size = |sizes: Option<BTreeMap<String, Quantity>>| {
-        let size = sizes.unwrap_or_default().remove("storage");
-        size.and_then(|Quantity(size)| bytes(&size))
-    };
     let now = t.claim_now(&claim).await?;
-    let requested =
-        size(now.spec.and_then(|spec| spec.resources?.requests)).context("nothing is requested")?;
-    let stated = size(now.status.and_then(|status| status.capacity));
-    let stated = stated.context("the status of the bound claim states no capacity")?;
-    let provisioned = size(volume.spec.and_then(|spec| spec.capacity));
-    let provisioned = provisioned.context("the volume has no capacity")?;
+    let (requested, stated) = (growth::requested(&now), growth::capacity(&now));
+    let provisioned = growth::volume_capacity(&volume);
+    ensure!(requested > 0, "nothing is requested");
+    ensure!(stated > 0, "the status of the bound claim states no capacity");
+    ensure!(provisioned > 0, "the volume has no capacity");
     ensure!(
         stated == provisioned,
         "the status of the claim states {stated} bytes, and its volume has {provisioned}"

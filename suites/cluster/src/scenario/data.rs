@@ -63,9 +63,7 @@ impl Player {
         let size = quantity::bytes(&quantity).and_then(|size| u64::try_from(size).ok());
         let size =
             size.with_context(|| format!("size {} is no quantity: write for example 1Mi", quantity.0))?;
-        let seed = claimcheck_model::sha256(
-            format!("{}{path}{}", self.t.namespace(), self.written.len()).as_bytes(),
-        );
+        let seed = claimcheck_model::sha256(format!("{}{path}{}", self.t.namespace(), self.written.len()));
         let (seed, lines) = (seed[..16].to_owned(), size.div_ceil(LINE));
         let script = format!(
             "awk 'BEGIN{{for(i=0;i<{lines};i++)printf \"{seed} %014d\\n\",i}}' | head -c {size} > {path} && sync"

@@ -6,7 +6,7 @@ use claimcheck_scenario::{How, Step};
 
 use super::play::Player;
 
-/// For each place where the volume `$1` is mounted or bound: the device fails, or the folder is emptied.
+/// For each place where the volume `__PV__` is mounted or bound: the device fails, or the folder is emptied.
 const REMOVE: &str = r#"
 pv=__PV__
 found=

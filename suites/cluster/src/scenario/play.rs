@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_informer::{ClassBy, DEFAULT_CLASSES, World};
+use claimcheck_informer::class::default_class;
 use claimcheck_scenario::{
     ActError, Actor, Answer, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script, Step,
     Store,
@@ -77,8 +77,8 @@ impl Player {
         let variables = variables.map(|(name, value)| (name.to_owned(), value));
         let nodes = t.nodes().into_iter().enumerate();
         let nodes = nodes.map(|(number, node)| (format!("node-{}", number + 1), node));
-        let default =
-            t.session().observer().look(default_class).map(|name| ("default-class".to_owned(), name));
+        let default = t.session().observer().look(|world| Some(default_class(world)?.name_any()));
+        let default = default.map(|name| ("default-class".to_owned(), name));
         references.variables.extend(variables.into_iter().chain(nodes).chain(default));
         references.variables.extend(played.values.clone());
         let mut watches = JoinSet::new();
@@ -183,7 +183,6 @@ impl Player {
 
     /// Carries out a step, and waits for what it waits for.
     async fn step(&mut self, step: &Step) -> Result<()> {
-        self.know().await;
         self.action_is_known(step)?;
         if let Some(script) = &step.driver {
             self.follow(script).await;
@@ -326,12 +325,6 @@ impl Player {
         );
         Ok(node)
     }
-}
-
-/// The newest default class, which claims without a class get.
-fn default_class(world: &World) -> Option<String> {
-    let defaults = world.classes.by(ClassBy::Default, DEFAULT_CLASSES);
-    defaults.into_iter().max_by_key(|class| class.creation_timestamp()).map(|class| class.name_any())
 }
 
 /// The volumes and snapshots of the scenario.
