@@ -5,15 +5,14 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 use claimcheck_kind::Store;
 use nix::{
-    sys::{
-        signal::{Signal, kill, killpg},
-        stat::Mode,
-    },
-    unistd::{Pid, getpgid, mkfifo},
+    sys::signal::{Signal, kill, killpg},
+    unistd::{Pid, getpgid},
 };
 
 struct Machine(tempfile::TempDir);
@@ -52,7 +51,6 @@ impl Machine {
 
     /// Starts a run that does not get further than the middle of `kind create`, and returns once it is there.
     fn run_until_created_halfway(&self) -> Halfway {
-        mkfifo(&self.0.path().join("hung"), Mode::S_IRWXU).expect("a pipe");
         fs::write(self.0.path().join("info"), INFO).expect("a file");
         fs::create_dir(self.0.path().join("rules")).expect("a folder");
         let script = "echo 'claimcheck-ci-worker|claimcheck-ci|Created|ours' >>\"$FAKE/containers\"\n\
@@ -60,10 +58,21 @@ impl Machine {
         fs::write(self.0.path().join("rules/kind-create"), script).expect("a file");
         let mut command = self.command();
         command.args(["run", "--cluster", "kind", "--name", "ci", "--out"]).arg(self.0.path().join("run"));
-        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
-        // Opening it waits for the other end.
-        let text = fs::read_to_string(self.0.path().join("hung")).expect("its process");
-        Halfway { run, kind: text.trim().parse().expect("a process id") }
+        let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        // A run that ends before does not write it, as on a full disk.
+        let hung = self.0.path().join("hung");
+        let kind = loop {
+            if let Ok(text) = fs::read_to_string(&hung)
+                && let Some(id) = text.strip_suffix('\n')
+            {
+                break id.parse().expect("a process id");
+            }
+            if run.try_wait().expect("its state").is_some() {
+                panic!("{}", output_of(&run.wait_with_output().expect("its output")));
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        Halfway { run, kind }
     }
 }
 
