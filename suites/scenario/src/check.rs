@@ -14,40 +14,41 @@ use crate::{
 /// Something wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slip {
-    /// The line of the step; 0 if it is in none.
+    /// The line in the file; 0 of what is in no step.
     pub line: u64,
     /// What, and what to write instead.
     pub what: String,
 }
 
-/// The first thing that is wrong.
-pub fn scenario(scenario: &Scenario) -> Option<Slip> {
-    let at = |line| move |what: String| Slip { line, what };
-    let name = &scenario.name;
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || !name.chars().all(fits) || name.starts_with('-') || name.ends_with('-') {
-        let what = format!(
-            "name {name:?}: use lower case letters, digits and hyphens, since it is part of a namespace"
-        );
-        return Some(Slip { line: 0, what });
-    }
-    if scenario.steps.is_empty() {
-        return Some(Slip { line: 0, what: "steps is empty: a scenario does something".to_owned() });
-    }
-    if let Some(what) = script(&scenario.driver, scenario.world) {
-        return Some(Slip { line: 0, what });
-    }
+/// All that is wrong with it, except for names of objects.
+pub fn scenario(scenario: &Scenario) -> Vec<Slip> {
+    let whole = |what: String| Slip { line: 0, what };
     let expected = scenario.expect.events.iter().chain(&scenario.expect.no_events);
-    if let Some(what) = expected.filter_map(|seen| split(&seen.of).err()).next() {
-        return Some(Slip { line: 0, what: format!("expect: {what}") });
-    }
+    let expected = expected.filter_map(|seen| split(&seen.of).err());
     let methods = scenario.expect.calls.keys().chain(&scenario.expect.order).copied();
-    if let Some(what) = methods.filter(|_| scenario.world == World::Cluster).find_map(|of| counted(of).err())
-    {
-        return Some(Slip { line: 0, what: format!("expect: {what}") });
-    }
-    let slip = scenario.steps.iter().find_map(|of| step(of, scenario.world).map(at(of.line)));
-    slip.or_else(|| not_held(&scenario.steps)).or_else(|| not_here(scenario))
+    let methods = methods.filter(|_| scenario.world == World::Cluster).filter_map(|of| counted(of).err());
+    let expected = expected.chain(methods).map(|what| format!("expect: {what}"));
+    let steps = scenario.steps.iter().filter_map(|of| {
+        let what = step(of, scenario.world)?;
+        Some(Slip { line: of.line, what })
+    });
+    let given =
+        [wrong_name(&scenario.name), no_steps(&scenario.steps), script(&scenario.driver, scenario.world)];
+    let given = given.into_iter().flatten().chain(expected).map(whole);
+    given.chain(steps).chain(not_held(&scenario.steps)).chain(not_here(scenario)).collect()
+}
+
+fn wrong_name(name: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_right =
+        !name.is_empty() && name.chars().all(fits) && !name.starts_with('-') && !name.ends_with('-');
+    (!is_right).then(|| {
+        format!("name {name:?}: use lower case letters, digits and hyphens, since it is part of a namespace")
+    })
+}
+
+fn no_steps(steps: &[Step]) -> Option<String> {
+    steps.is_empty().then(|| "steps is empty: a scenario does something".to_owned())
 }
 
 /// A release without a hold before it.

@@ -1,7 +1,7 @@
 //! Scenario files: what users do with volumes, and what must come of it.
 //!
 //! ```text
-//! file.rs     the form: Scenario, Step, Expect ──> read.rs, check.rs: strict, with lines
+//! file.rs     the form: Scenario, Step, Expect ──> read.rs, check.rs: strict, with lines; unknown.rs: names that nothing creates
 //! actor.rs    creates, patches and deletes objects, and waits ──> matching.rs
 //! reference.rs  `$uid(claim data)`, `$volume(data)`    name.rs, kind.rs: what objects are called
 //! record.rs   each version of each object ──> normalise.rs: equal on two sides if they do the same
@@ -23,9 +23,10 @@ mod record;
 mod reference;
 mod saved;
 mod subject;
+mod unknown;
 
 pub use actor::{ActError, Actor, EventOf, Usual};
-pub use check::code;
+pub use check::{Slip, code};
 pub use compare::{Difference, Outcome, Table, TableError, differences, final_differences, report};
 pub use file::{
     API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,

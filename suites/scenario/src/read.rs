@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::unknown;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use serde_saphyr::{Error as Yaml, Spanned};
 
 use crate::{
-    check,
-    file::{API_VERSION, Given, KIND, Object, Scenario, Step},
+    check::{self, Slip},
+    file::{API_VERSION, Given, KIND, Object, Scenario, Step, World},
+    unknown,
 };
 
 /// Why a scenario file cannot be used.
@@ -28,15 +28,16 @@ pub enum ScenarioError {
         source: io::Error,
     },
     /// It is not a scenario.
-    #[error("{}:{line}: {what}", .path.display())]
+    #[error("{}", listed(.path, .slips))]
     Form {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
-        line: u64,
-        /// The error, and what to write instead.
-        what: String,
+        /// What is wrong in it.
+        slips: Vec<Slip>,
     },
+    /// Several files cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Several(Vec<ScenarioError>),
     /// A folder without scenarios.
     #[error("{}: there is no scenario: a file ends with .yaml or .yml", .0.display())]
     Empty(PathBuf),
@@ -52,6 +53,17 @@ pub enum ScenarioError {
         /// The other file.
         other: PathBuf,
     },
+}
+
+impl ScenarioError {
+    fn form(path: &Path, line: u64, what: impl Into<String>) -> Self {
+        Self::Form { path: path.to_owned(), slips: vec![Slip { line, what: what.into() }] }
+    }
+}
+
+fn listed(path: &Path, slips: &[Slip]) -> String {
+    let lines = slips.iter().map(|slip| format!("{}:{}: {}", path.display(), slip.line, slip.what));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A scenario with its place.
@@ -84,6 +96,7 @@ struct Lines {
 /// A file cannot be read, or is not a scenario.
 pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
     let mut all: Vec<Read> = Vec::new();
+    let mut errors = Vec::new();
     for path in paths {
         let is_folder = path.is_dir();
         let mut found = !is_folder;
@@ -95,23 +108,31 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
                 continue;
             }
             found = true;
-            for read in parse(&file, &text)? {
-                if let Some(other) = all.iter().find(|other| other.scenario.name == read.scenario.name) {
-                    return Err(ScenarioError::Twice {
+            let found = parse(&file, &text).unwrap_or_else(|error| {
+                errors.push(error);
+                Vec::new()
+            });
+            for read in found {
+                match all.iter().find(|other| other.scenario.name == read.scenario.name) {
+                    Some(other) => errors.push(ScenarioError::Twice {
                         path: read.path,
                         line: read.line,
                         name: read.scenario.name,
                         other: other.path.clone(),
-                    });
+                    }),
+                    None => all.push(read),
                 }
-                all.push(read);
             }
         }
         if !found {
             return Err(ScenarioError::Empty(path.clone()));
         }
     }
-    Ok(all)
+    match errors.len() {
+        0 => Ok(all),
+        1 => Err(errors.remove(0)),
+        _ => Err(ScenarioError::Several(errors)),
+    }
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
@@ -135,7 +156,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 /// # Errors
 /// It is not a scenario file.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
-    let form = |line, what: String| ScenarioError::Form { path: path.to_owned(), line, what };
+    let form = |line, what: String| ScenarioError::form(path, line, what);
     // Steps that scenarios share are aliases, which are no attack here.
     let options =
         || serde_saphyr::options! { budget: None, strict_booleans: true, legacy_octal_numbers: true };
@@ -150,7 +171,8 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     if documents.is_empty() {
         return Err(form(1, "the file has no scenario".to_owned()));
     }
-    let mut all = Vec::new();
+    let in_document = |slip: Slip, line| Slip { line: slip.line.max(line), ..slip };
+    let (mut all, mut slips) = (Vec::new(), Vec::new());
     for (mut scenario, lines) in documents.into_iter().zip(lines) {
         let line_of = |of: &Spanned<IgnoredAny>| of.referenced.line();
         let line = lines.name.as_ref().map_or(1, line_of);
@@ -162,17 +184,22 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
             step.line = line_of(of);
         }
         let given = scenario.given.iter().zip(lines.given.iter().map(line_of));
-        let slip = given
-            .filter_map(|(object, line)| Some((line, check::object(object).err()?)))
-            .next()
-            .or_else(|| check::scenario(&scenario).map(|slip| (slip.line.max(line), slip.what)));
-        if let Some((line, what)) = slip {
-            return Err(form(line, what));
+        let given =
+            given.filter_map(|(object, line)| Some(Slip { line, what: check::object(object).err()? }));
+        slips.extend(given.chain(check::scenario(&scenario).into_iter().map(|slip| in_document(slip, line))));
+        if !slips.is_empty() {
+            continue;
         }
         expand(path, line, &mut scenario)?;
+        if scenario.world == World::Cluster {
+            slips.extend(unknown::names(&scenario).into_iter().map(|slip| in_document(slip, line)));
+        }
         all.push(Read { scenario, path: path.to_owned(), line });
     }
-    Ok(all)
+    match slips.is_empty() {
+        true => Ok(all),
+        false => Err(ScenarioError::Form { path: path.to_owned(), slips }),
+    }
 }
 
 /// What the `apiVersion` of scenarios begins with.
@@ -218,10 +245,8 @@ fn expand(path: &Path, line: u64, scenario: &mut Scenario) -> Result<(), Scenari
 fn manifests(path: &Path, line: u64, object: &Object) -> Result<Option<Vec<Object>>, ScenarioError> {
     let Ok(Given::File(name)) = object.form() else { return Ok(None) };
     let file = path.parent().unwrap_or(Path::new("")).join(name);
-    let text = fs::read_to_string(&file).map_err(|error| ScenarioError::Form {
-        path: path.to_owned(),
-        line,
-        what: format!("cannot read {}: {error}", file.display()),
+    let text = fs::read_to_string(&file).map_err(|error| {
+        ScenarioError::form(path, line, format!("cannot read {}: {error}", file.display()))
     })?;
     let all: Vec<Value> = serde_saphyr::from_multiple_with_options(
         &text,
@@ -235,7 +260,7 @@ fn manifests(path: &Path, line: u64, object: &Object) -> Result<Option<Vec<Objec
         let is_manifest = matches!(object.form(), Ok(Given::Manifest(_)));
         let what = what.or((!is_manifest).then(|| "it has no apiVersion and kind".to_owned()));
         if let Some(what) = what {
-            return Err(ScenarioError::Form { path: file, line: 1, what });
+            return Err(ScenarioError::form(&file, 1, what));
         }
     }
     Ok(Some(all))
@@ -246,12 +271,16 @@ fn yaml(path: &Path, error: &Yaml) -> ScenarioError {
     let error = error.without_snippet();
     let line = error.location().map_or(1, |location| location.line());
     let what = match error {
-        Yaml::SerdeUnknownField { field, expected, .. } => unknown("field", field, expected),
-        Yaml::SerdeUnknownVariant { variant, expected, .. } => unknown("value", variant, expected),
+        Yaml::SerdeUnknownField { field, expected, .. } => {
+            claimcheck_model::unknown("field", field, expected)
+        }
+        Yaml::SerdeUnknownVariant { variant, expected, .. } => {
+            claimcheck_model::unknown("value", variant, expected)
+        }
         Yaml::SerdeMissingField { field, .. } => format!("the field {field} is missing"),
         other => other.to_string(),
     };
-    ScenarioError::Form { path: path.to_owned(), line, what }
+    ScenarioError::form(path, line, what)
 }
 
 #[cfg(test)]
@@ -365,6 +394,21 @@ mod tests {
             let error = error(text);
             assert!(error.starts_with(message), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn all_mistakes_of_all_files_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let steps = "steps:\n  - exec: pod p\n  - delete: clam a\n";
+        let other = HEAD.replace("one", "two");
+        fs::write(folder.path().join("a.yaml"), format!("{HEAD}{steps}---\n{other}steps: []\n")).unwrap();
+        fs::write(folder.path().join("b.yaml"), format!("{other}steps:\n  - until: claim a\n")).unwrap();
+        let error = read_all(&[folder.path().to_owned()]).map(drop).unwrap_err().to_string();
+        let expected = "a.yaml:5: exec needs run\n\
+                        a.yaml:6: clam a: there is no kind clam: did you mean claim?\n\
+                        a.yaml:10: steps is empty: a scenario does something\n\
+                        b.yaml:5: no step creates a claim, so there is no claim a";
+        assert_eq!(error.replace(&format!("{}/", folder.path().display()), ""), expected);
     }
 
     #[test]

@@ -205,6 +205,27 @@ impl References {
     }
 }
 
+/// The objects that the references of a text name.
+pub(crate) fn named_by(text: &str) -> Vec<(&'static Kind, String)> {
+    let arguments = FUNCTIONS.iter().flat_map(|(function, _, _)| {
+        let calls = text.split(function).skip(1);
+        calls.filter_map(move |rest| Some((*function, rest.split_once(')')?.0)))
+    });
+    let named = |(function, argument): (&str, &str)| {
+        let (kind, name) = match function {
+            "$uid(" => argument.split_once(' ')?,
+            "$node(" => ("pod", argument),
+            "$content(" => ("snapshot", argument),
+            "$group-content(" => ("group", argument),
+            "$member(" => ("claim", argument.split_once(" of ")?.0),
+            _ => ("claim", argument),
+        };
+        let name = name.split_once('#').map_or(name, |(name, _)| name);
+        Some((Kind::named(kind)?, name.to_owned()))
+    };
+    arguments.filter_map(named).collect()
+}
+
 /// Kind, namespace and name.
 pub type Key = (&'static str, String, String);
 
