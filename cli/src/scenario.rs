@@ -15,6 +15,8 @@ use claimcheck_scenario::{Saved, Table, World, end_differences, read_all, schema
 use claimcheck_vendor::split_words;
 use clap::{Args, Subcommand};
 
+use crate::scenario_record::RecordArgs;
+
 /// The second side `stock`.
 const STOCK: &str = "--cluster kind --controllers stock --sidecars upstream";
 
@@ -25,6 +27,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Run scenario files on two clusters, and show what differs at their ends: objects, events, calls to the driver
     Compare(CompareArgs),
+    /// Write down what users do in a namespace of a cluster in use, as a scenario to begin with
+    Record(RecordArgs),
     /// Print the JSON Schema of scenario files, for the completion of editors
     Schema,
 }
@@ -43,6 +47,7 @@ impl Command {
         match self {
             Self::Check(args) => Ok(args.check()),
             Self::Compare(args) => args.run(),
+            Self::Record(args) => crate::runtime()?.block_on(args.run()),
             Self::Schema => {
                 println!("{}", serde_json::to_string_pretty(&schema())?);
                 Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@
 //! actor.rs    creates, patches and deletes objects, and waits ──> matching.rs
 //! reference.rs  `$uid(claim data)`, `$volume(data)`    name.rs, kind.rs: what objects are called
 //! record.rs   each version of each object ──> normalise.rs: equal on two sides if they do the same
+//!                                                 └─> recording.rs: a scenario of what was seen
 //! ```
 //!
 //! Two front ends play them: the catalogue of cases in a cluster (`suites/cluster/src/scenario/`), where scheduler and
@@ -20,6 +21,7 @@ mod name;
 mod normalise;
 mod read;
 mod record;
+mod recording;
 mod reference;
 mod saved;
 mod subject;
@@ -38,6 +40,7 @@ pub use name::{Names, scenario_of};
 pub use normalise::{Normal, normal};
 pub use read::{Read, ScenarioError, parse, read_all};
 pub use record::{Call, Record, Scope, Store, Version};
+pub use recording::{RECORDED, Recording, recording};
 pub use reference::{Key, References, split};
 pub use saved::{Saved, end_differences};
 pub use subject::Subject;

@@ -122,7 +122,9 @@ fn a_driver_that_restarts_itself_is_reported_once() {
 #[test]
 fn an_externally_started_driver_is_restarted_by_the_restart_command() {
     let folder = tempfile::tempdir().unwrap();
-    let start = format!("{} & echo $! > pid", driver("csi.sock", "--defect crash-in-call"));
+    // A killed process may listen for a moment longer, so the next one waits for the end of the lock.
+    let start =
+        format!("flock --no-fork lock {} & echo $! > pid", driver("csi.sock", "--defect crash-in-call"));
     let restart = format!("kill -9 $(cat pid); {start}");
     let arguments = ["--restart-command", &restart, "replays::"];
     let (code, summary) =

@@ -1,5 +1,7 @@
 //! Scenario files: the examples pass, and each fails with a defect of what it is about.
 
+mod record;
+
 use std::{
     collections::BTreeSet,
     fs,

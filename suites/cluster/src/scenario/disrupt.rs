@@ -58,7 +58,11 @@ impl Player {
         };
         for victim in victims {
             self.cleanup.disrupted(&victim, disruption);
-            self.t.disrupt(victim, disruption).await?;
+            self.t.disrupt(victim.clone(), disruption).await?;
+            // A pod that comes before the kubelet has noticed would still use the driver.
+            if let Victim::Registration { node, .. } = victim {
+                self.t.driver_is_listed(&node, disruption == Disruption::Start).await?;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,155 @@
+//! `claimcheck scenario record`: writes down what users do in a namespace of a cluster in use, as a scenario to begin with.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use claimcheck_monitor_install::connect;
+use claimcheck_scenario::{Kind, RECORDED, Record, Scope, parse, recording};
+use clap::Args;
+use jiff::SignedDuration;
+use kube::{Client, api::ListParams};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+use crate::object_name::namespace;
+
+/// How long the watches may take to deliver what exists.
+const STARTED: Duration = Duration::from_secs(30);
+
+/// Arguments of `scenario record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The kind of cluster: only one in use is recorded
+    #[arg(long, default_value = "existing", value_parser = ["existing"])]
+    cluster: String,
+    /// The namespace whose claims, pods and snapshots are followed; classes are followed in the whole cluster
+    #[arg(long, value_name = "NAME", value_parser = namespace)]
+    namespace: String,
+    /// Path of the kubeconfig [default: KUBECONFIG or ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// How long to record [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    limit: Option<SignedDuration>,
+    /// The file to write, which must not exist yet [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl RecordArgs {
+    /// Records, and writes the scenario.
+    pub async fn run(self) -> Result<ExitCode> {
+        if let Some(file) = self.out.as_ref().filter(|file| file.exists()) {
+            return Ok(crate::usage(&*anyhow!(
+                "--out {} exists already: choose another file",
+                file.display()
+            )));
+        }
+        let (mut interrupted, mut terminated) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let client = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+        let (kinds, existing) = served(&client, &self.namespace).await?;
+        let record = Record::new(Scope::All);
+        let mut watches = JoinSet::new();
+        for kind in kinds {
+            watches.spawn(record.watch(&client, kind, Some(&self.namespace)));
+        }
+        let seen = record.until(STARTED, |store| {
+            let seen: BTreeSet<_> = store.versions.iter().map(|version| &version.key).collect();
+            existing
+                .iter()
+                .all(|(kind, name)| seen.iter().any(|key| key.0 == *kind && key.2 == *name))
+                .then_some(seen.len())
+        });
+        if seen.await.is_none() {
+            bail!(
+                "the API server did not send all objects of namespace {} within {STARTED:?}",
+                self.namespace
+            );
+        }
+        let before = record.read(|store| store.versions.len());
+        eprintln!(
+            "claimcheck: recording namespace {}: {}",
+            self.namespace,
+            self.limit.map_or_else(|| "Ctrl-C ends it".to_owned(), |limit| format!("for {limit:#}"))
+        );
+        let limit = async {
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit.unsigned_abs()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = limit => {}
+            _ = interrupted.recv() => {}
+            _ = terminated.recv() => {}
+        }
+        watches.shutdown().await;
+        let recording = record.read(|store| recording("recorded", &store.versions, before));
+        if recording.steps == 0 {
+            eprintln!(
+                "claimcheck: nothing happened in namespace {}: there is no scenario to write",
+                self.namespace
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+        match &self.out {
+            Some(file) => fs::write(file, &recording.text)
+                .with_context(|| format!("cannot write {}", file.display()))?,
+            None => io::stdout().write_all(recording.text.as_bytes())?,
+        }
+        eprintln!("claimcheck: {} steps; left out:", recording.steps);
+        for what in &recording.left_out {
+            eprintln!("  - {what}");
+        }
+        let name = self.out.unwrap_or_else(|| PathBuf::from("recorded.yaml"));
+        if let Err(error) = parse(&name, &recording.text) {
+            eprintln!("claimcheck: mend before it runs: {error}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn duration(text: &str) -> Result<SignedDuration, String> {
+    let duration = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
+    duration.ok_or_else(|| "expected a duration above 0, for example 90s or 5m".to_owned())
+}
+
+/// The recorded kinds that the cluster has, and the objects that exist.
+async fn served(
+    client: &Client,
+    namespace: &str,
+) -> Result<(Vec<&'static Kind>, Vec<(&'static str, String)>)> {
+    let (mut kinds, mut existing) = (Vec::new(), Vec::new());
+    for kind in RECORDED.into_iter().filter_map(Kind::named) {
+        match kind.api(client, Some(namespace)).list(&ListParams::default()).await {
+            Ok(list) => {
+                kinds.push(kind);
+                existing.extend(
+                    list.items.into_iter().filter_map(|object| Some((kind.kind, object.metadata.name?))),
+                );
+            }
+            // Of an older Kubernetes, or without the definitions of snapshots.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                bail!("not permitted: {}: recording needs get, list and watch of that", status.message)
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot list the {} objects", kind.kind));
+            }
+        }
+    }
+    Ok((kinds, existing))
+}
