@@ -153,6 +153,9 @@ pub struct Known {
     pub reason: String,
     /// The file and function, or the issue, of upstream.
     pub upstream: String,
+    /// The versions of Kubernetes that differ, as `1.34`; all if there are none.
+    #[serde(default)]
+    pub versions: Vec<String>,
     /// It depends on timing, so that it need not occur in every run.
     #[serde(default)]
     pub sometimes: bool,
@@ -243,6 +246,13 @@ impl Table {
         Ok(Self { known, used: Mutex::default() })
     }
 
+    /// The table without the entries that are for other versions of Kubernetes than this, as `1.34`.
+    #[must_use]
+    pub fn of_version(mut self, version: &str) -> Self {
+        self.known.retain(|known| known.versions.is_empty() || known.versions.iter().any(|of| of == version));
+        self
+    }
+
     /// A table that permits nothing.
     pub fn empty() -> Self {
         Self { known: Vec::new(), used: Mutex::default() }
@@ -323,6 +333,35 @@ fn glob(pattern: &str, text: &str) -> bool {
         Some((head, tail)) => {
             let Some(rest) = text.strip_prefix(head) else { return false };
             tail.is_empty() || rest.char_indices().any(|(at, _)| glob(tail, &rest[at..]))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_of_some_versions_permits_nothing_on_others_and_is_not_missed_there() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let entry = |what: &str, versions: &str| {
+            format!(
+                "- {{ scenarios: [one], differ: [{{ what: 'event {what}' }}], reason: r, upstream: u{versions} }}\n"
+            )
+        };
+        fs::write(file.path(), entry("always", "") + &entry("old", ", versions: ['1.32', '1.34']")).unwrap();
+        let found = || {
+            let difference =
+                |what: &str| Difference { what: what.into(), one: "a".into(), other: "b".into() };
+            vec![difference("event always"), difference("event old")]
+        };
+        for (version, unknown) in [("1.34", &[][..]), ("1.36", &["event old"])] {
+            let table = Table::read(file.path()).unwrap().of_version(version);
+            let left: Vec<String> = table.unknown("one", found()).into_iter().map(|one| one.what).collect();
+            assert_eq!(left, unknown, "{version}");
+            assert_eq!(table.unused(), Vec::<String>::new(), "{version}");
         }
     }
 }
