@@ -9,6 +9,7 @@ use std::{
 };
 
 use claimcheck_csi::tap::{Disclosure, KnownSecrets};
+use claimcheck_informer::response::message;
 use claimcheck_substrate::LineFilter;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -77,7 +78,7 @@ pub(super) async fn search_pods(
     let listed = match pods.list(&ListParams::default().labels(labels)).await {
         Ok(list) => list.items,
         Err(error) => {
-            search.unread.push(format!("the pods cannot be listed ({error})"));
+            search.unread.push(format!("the pods cannot be listed ({})", message(&error)));
             return search;
         }
     };
@@ -88,7 +89,10 @@ pub(super) async fn search_pods(
             let params = LogParams { container: Some(container.name.clone()), ..LogParams::default() };
             match api.logs(&pod.name_any(), &params).await {
                 Ok(text) => search.search(log, &text, known),
-                Err(error) => search.unread.push(format!("the log of {log} cannot be read ({error})")),
+                Err(error) => {
+                    let why = message(&error);
+                    search.unread.push(format!("the log of {log} cannot be read ({why})"));
+                }
             }
         }
     }

@@ -95,6 +95,11 @@ impl Driver {
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
 
+    /// Whose calls these are, as in records.
+    pub fn component(&self) -> &str {
+        &self.context.component
+    }
+
     /// The same handle with another deadline for calls that set none. Earlier clones keep their own.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {

@@ -30,7 +30,8 @@ use crate::{
     fixture::{Step, Trace, with_mode},
     health::DriverFailures,
     process::{ProcessError, Restart},
-    traffic, unknown,
+    traffic::{self, Answers},
+    unknown,
 };
 
 /// Maximum number of volumes that a case attaches at a time, unless it runs serially.
@@ -117,6 +118,7 @@ pub struct DriverUnderTest {
     pub(crate) targets: PathBuf,
     pub(crate) restart: Option<Restart>,
     pub(crate) failures: DriverFailures,
+    pub(crate) answers: Answers,
     known: Mutex<Known>,
 }
 
@@ -174,7 +176,8 @@ impl DriverUnderTest {
         events: UnboundedSender<Event>,
     ) -> Result<(Arc<Self>, JoinHandle<()>), ConnectError> {
         let (tap, records) = Tap::channel();
-        let emitting = tokio::spawn(traffic::emit_calls(records, events));
+        let answers = Answers::default();
+        let emitting = tokio::spawn(traffic::emit_calls(records, events, answers.clone()));
         let limit = config.call_limit();
         let to = |endpoint: Endpoint, who: &str| Driver::new(endpoint, tap.clone(), who).with_deadline(limit);
         let node = to(endpoints.node, "node");
@@ -247,6 +250,7 @@ impl DriverUnderTest {
             targets,
             restart,
             failures: DriverFailures::default(),
+            answers,
             known: Mutex::default(),
         };
         if driver.capabilities.has(crate::rows::CREATE) {

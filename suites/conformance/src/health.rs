@@ -3,7 +3,7 @@
 //! ```text
 //! a process started by claimcheck exited ────────────┐             ┌─> it is ready: one case reports the failure
 //! calls are lost, and no process listens ────────────┼─> restarted ┤
-//! a call times out, and so does Probe ───────────────┘             └─> it is lost: no more cases start
+//! a call times out, so does Probe, and no call ends ─┘             └─> it is lost: no more cases start
 //! ```
 
 use std::{
@@ -18,11 +18,12 @@ use tokio::sync::Mutex;
 use crate::{
     driver_under_test::{ConnectError, DriverUnderTest, Known},
     process::Restart,
+    traffic::Answers,
 };
 
 /// Maximum time to detect that no process listens.
 const LOOK: Duration = Duration::from_millis(200);
-/// A driver that does not respond to Probe within this time hangs.
+/// A driver that responds neither to Probe nor to other calls within this time hangs.
 const HANGS: Duration = Duration::from_secs(5);
 /// Time for a driver that claimcheck does not restart to become ready again.
 const COMES_BACK: Duration = Duration::from_secs(10);
@@ -107,6 +108,12 @@ impl DriverFailures {
     }
 }
 
+/// Whether a driver answers neither Probe nor any other call. A busy one may answer others before Probe.
+async fn hangs(driver: &Driver, answers: &Answers) -> bool {
+    let before = answers.of(driver.component());
+    driver.wait_ready(HANGS).await.is_err() && answers.of(driver.component()) == before
+}
+
 impl DriverUnderTest {
     /// The state of the driver since then, given the calls without a response. If it failed, it is restarted, or
     /// expected to be restarted externally.
@@ -149,7 +156,7 @@ impl DriverUnderTest {
         }
         if any(NoResponse::Late) {
             for driver in self.drivers() {
-                if driver.wait_ready(HANGS).await.is_err() {
+                if hangs(driver, &self.answers).await {
                     return Some(End::Hangs);
                 }
             }
@@ -200,7 +207,28 @@ impl DriverUnderTest {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_csi::tap::Tap;
+    use tokio::net::UnixListener;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_that_answers_other_calls_before_probe_is_busy_and_does_not_hang() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("csi.sock");
+        // Connections are accepted by the kernel, and Probe is never answered.
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let driver = Driver::new(Endpoint::Unix(socket), Tap::channel().0, "node");
+        let answers = Answers::default();
+        assert!(hangs(&driver, &answers).await);
+        for (component, is_hanging) in [("controller", true), ("node", false)] {
+            let answered = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                answers.add(component);
+            };
+            assert_eq!(tokio::join!(hangs(&driver, &answers), answered).0, is_hanging, "{component}");
+        }
+    }
 
     #[test]
     fn a_driver_failure_is_reported_with_the_calls_in_progress() {

@@ -30,7 +30,7 @@ impl KindCluster {
             Victim::NodeAgent(node) => self.sh(node, &on_kubelet(disruption)).await,
             Victim::Node(node) if disruption == Disruption::Kill => {
                 self.engine().restart(node).await?;
-                Ok(())
+                self.sh(node, NEW_ADDRESS).await
             }
             Victim::Node(_) => Err(cannot()),
             Victim::Registration { node, driver } => {
@@ -67,6 +67,18 @@ impl KindCluster {
         Ok(())
     }
 }
+
+/// An engine may give a restarted container another address, as when a second cluster has been deleted meanwhile. The
+/// entrypoint of kind's own node images changes the kubelet's flag, too; others do not.
+const NEW_ADDRESS: &str = r#"
+flags=/var/lib/kubelet/kubeadm-flags.env
+old=$(sed -n 's/.*--node-ip=\([0-9.]*\).*/\1/p' $flags)
+new=$(hostname -i | tr ' ' '\n' | grep -m 1 '[.]')
+if [ -n "$old" ] && [ "$old" != "$new" ]; then
+    sed -i "s/--node-ip=$old/--node-ip=$new/" $flags
+    for _ in $(seq 100); do systemctl restart kubelet && exit; sleep 0.2; done
+    exit 1
+fi"#;
 
 /// The signal for a disruption of a process that is restarted by other components.
 fn signal(disruption: Disruption) -> Option<&'static str> {

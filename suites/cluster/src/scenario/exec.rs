@@ -5,9 +5,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::AttachParams};
 use tokio::io::AsyncReadExt;
 
-/// The exit code of a script that failed in another way than by one.
-const UNKNOWN: i32 = -1;
-
 /// How a script has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
@@ -46,7 +43,11 @@ pub(super) async fn run(api: &Api<Pod>, pod: &str, container: Option<&str>, scri
     let causes = status.details.into_iter().flat_map(|details| details.causes.unwrap_or_default());
     let mut exits = causes.filter(|cause| cause.reason.as_deref() == Some("ExitCode"));
     let exit = exits.next().and_then(|cause| cause.message?.parse().ok());
-    let code = if status.status.as_deref() == Some("Success") { 0 } else { exit.unwrap_or(UNKNOWN) };
+    let succeeded = (status.status.as_deref() == Some("Success")).then_some(0);
+    // Without an exit code the kubelet was not reached, or could not run the script.
+    let code = succeeded.or(exit).with_context(|| {
+        format!("no script can be run in pod {pod}: {}", status.message.unwrap_or_default())
+    })?;
     Ok(Ended { code, output: output.trim().to_owned(), errors: errors.trim().to_owned() })
 }
 

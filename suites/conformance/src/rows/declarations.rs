@@ -92,7 +92,8 @@ pub(super) const ROWS: &[Row] = &[
 fn once(what: &str, listed: &[i32], name: impl Fn(i32) -> Option<&'static str>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for &capability in listed {
-        let Some(name) = name(capability).filter(|_| capability != 0) else {
+        ensure!(capability != 0, "{what} lists the capability UNKNOWN (0), which declares nothing");
+        let Some(name) = name(capability) else {
             bail!("{what} lists the capability {capability}, which the specification does not define");
         };
         ensure!(seen.insert(capability), "{what} lists {name} twice");
@@ -169,7 +170,7 @@ type Probes = Vec<(Need, &'static str, Result<(), Status>)>;
 /// Makes each call with an empty request.
 macro_rules! probes {
     ($f:ident: $($need:expr => $method:ident $request:ident;)*) => {
-        vec![$(($need, stringify!($method), $f.$method(v1::$request::default()).await.map(drop)),)*]
+        vec![$(($need, stringify!($request).trim_end_matches("Request"), $f.$method(v1::$request::default()).await.map(drop)),)*]
     };
 }
 
@@ -244,7 +245,11 @@ fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
         }
     }
     ensure!(working.is_empty(), "implemented, but not declared: {}", working.join(", "));
-    ensure!(other.is_empty(), "not declared, but expected Unimplemented: {}", other.join(", "));
+    ensure!(
+        other.is_empty(),
+        "not declared, so these calls should return Unimplemented: {}",
+        other.join(", ")
+    );
     Ok(())
 }
 
@@ -253,7 +258,7 @@ async fn controller_declared(f: &Fixture) -> Result<()> {
     // "A Controller Plugin MUST implement this RPC call", without a capability.
     let validate = f.validate_volume_capabilities(v1::ValidateVolumeCapabilitiesRequest::default()).await;
     let controller = Need::Plugin(ServiceType::ControllerService);
-    probes.push((controller, "validate_volume_capabilities", validate.map(drop)));
+    probes.push((controller, "ValidateVolumeCapabilities", validate.map(drop)));
     declared(f, probes)
 }
 

@@ -185,7 +185,7 @@ async fn unknown(f: &Fixture) -> Result<()> {
     let request = NodeGetVolumeStatsRequest { volume_id: f.unknown_volume(), ..request(f, &f.up().await?) };
     let answer = f.node_get_volume_stats(request).await;
     answer.refused(
-        "NodeGetVolumeStats of a volume that does not exist, at the path of another volume",
+        "NodeGetVolumeStats of a volume that does not exist, at the path of another volume,",
         NOT_FOUND,
     )
 }
