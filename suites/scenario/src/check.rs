@@ -1,11 +1,11 @@
 //! What is wrong in a scenario, as far as that is known without a cluster.
 
 use claimcheck_csi::{Code, message::Method, tap::code_name};
-use claimcheck_model::{CsiMethod, UnknownMethod};
+use claimcheck_model::{CsiMethod, UnknownMethod, unknown};
 use serde_json::Value;
 
 use crate::{
-    file::{Answer, Given, How, Object, Scenario, Script, Step, World},
+    file::{Answer, Expect, Given, How, Object, Requires, Scenario, Script, Step, World},
     kind::Kind,
     reference::split,
     subject::Subject,
@@ -26,7 +26,7 @@ pub fn scenario(scenario: &Scenario) -> Vec<Slip> {
     let expected = scenario.expect.events.iter().chain(&scenario.expect.no_events);
     let expected = expected.filter_map(|seen| split(&seen.of).err());
     let methods = scenario.expect.calls.keys().chain(&scenario.expect.order).copied();
-    let methods = methods.filter(|_| scenario.world == World::Cluster).filter_map(|of| counted(of).err());
+    let methods = methods.filter_map(|of| counted(of).err());
     let expected = expected.chain(methods).map(|what| format!("expect: {what}"));
     let steps = scenario.steps.iter().filter_map(|of| {
         let what = step(of, scenario.world)?;
@@ -60,13 +60,34 @@ fn not_held(steps: &[Step]) -> Option<Slip> {
     })
 }
 
-/// A kind that no cluster has for which scenarios are.
+/// An object or a field for which the world of the scenario has no use.
 fn not_here(scenario: &Scenario) -> Option<Slip> {
-    let is_grant = |object: &Object| object.kind_and_name().is_some_and(|(kind, _)| kind.short == "grant");
-    let (line, _) = scenario.objects().find(|(_, object)| is_grant(object))?;
-    let what =
-        "a ReferenceGrant needs `world: controllers`: no kind of cluster has sources in other namespaces";
-    (scenario.world == World::Cluster).then(|| Slip { line, what: what.to_owned() })
+    let first = |is_stray: fn(&Object) -> bool, what: &str| {
+        let (line, _) = scenario.objects().find(|(_, object)| is_stray(object))?;
+        Some(Slip { line, what: what.to_owned() })
+    };
+    match scenario.world {
+        World::Cluster => first(
+            |object| object.kind_and_name().is_some_and(|(kind, _)| kind.short == "grant"),
+            "a ReferenceGrant needs `world: controllers`: no kind of cluster has sources in other namespaces",
+        ),
+        World::Controllers => {
+            let fields = [
+                ("requires", scenario.requires != Requires::default()),
+                ("expect", scenario.expect != Expect::default()),
+            ];
+            let stray = fields.iter().find(|(_, is_set)| *is_set).map(|(field, _)| Slip {
+                line: 0,
+                what: format!("{field} needs `world: cluster`: here two sides are compared"),
+            });
+            stray.or_else(|| {
+                first(
+                    |object| object.short().is_none(),
+                    "a manifest needs `world: cluster`: write kind and name, and `with`",
+                )
+            })
+        }
+    }
 }
 
 /// What is wrong with an object.
@@ -187,7 +208,7 @@ fn step(step: &Step, world: World) -> Option<String> {
         return Some(what);
     }
     let waits = [&step.until, &step.never].into_iter().flatten();
-    if let Some(what) = waits.filter_map(|what| wait(what, step)).next() {
+    if let Some(what) = waits.filter_map(|what| wait(what, step, world)).next() {
         return Some(what);
     }
     let methods = [&step.hold, &step.release].into_iter().flatten();
@@ -247,12 +268,16 @@ const VICTIMS: [&str; 5] = ["controllers", "agent", "driver", "registration", "n
 const HOWS: [How; 5] = [How::Kill, How::Stop, How::Start, How::Pause, How::Resume];
 
 /// What is waited for: an object, an event, a call or a phase.
-fn wait(what: &str, step: &Step) -> Option<String> {
+fn wait(what: &str, step: &Step, world: World) -> Option<String> {
     let subject = match Subject::parse(what) {
         Ok(subject) => subject,
         Err(what) => return Some(what),
     };
     let known = match subject {
+        Subject::Call { claim: None, .. } if world == World::Controllers => Ok(()),
+        Subject::Call { .. } | Subject::Phase { .. } if world == World::Controllers => {
+            Err(format!("{what} needs `world: cluster`: write `call` and a method, or an object"))
+        }
         // The name of a published capacity is generated.
         Subject::Object(object) if object.starts_with("capacity ") => Ok(()),
         Subject::Object(object) | Subject::Event(object) => split(object).map(drop),
@@ -290,7 +315,11 @@ fn method(name: &str) -> Result<CsiMethod, String> {
 
 fn script(script: &Script, world: World) -> Option<String> {
     script.iter().find_map(|(name, answers)| {
-        method(name).err().or_else(|| answers.iter().find_map(|of| answer(name, of, world)))
+        let known = match world {
+            World::Cluster => method(name).map(drop),
+            World::Controllers => scripted(name).map(drop),
+        };
+        known.err().or_else(|| answers.iter().find_map(|of| answer(name, of, world)))
     })
 }
 
@@ -309,6 +338,9 @@ fn answer(method: &str, answer: &Answer, world: World) -> Option<String> {
             Some(format!("{method}: of, node and lost need `world: cluster`"))
         }
         World::Cluster | World::Controllers => {
+            if let Some(stray) = scripted_fields(method, &answer.with).filter(|_| has_fields) {
+                return Some(stray);
+            }
             let fail = answer.fail.as_ref()?;
             let name = fail.split(' ').next().unwrap_or_default();
             code(name).is_none().then(|| {
@@ -317,6 +349,39 @@ fn answer(method: &str, answer: &Answer, world: World) -> Option<String> {
                 )
             })
         }
+    }
+}
+
+/// The calls that the scripted driver of `world: controllers` answers as a scenario says, and the fields that `with` may have.
+const SCRIPTED: [(&str, &[&str]); 12] = [
+    ("CreateVolume", &["capacity", "topology", "forget-source"]),
+    ("DeleteVolume", &[]),
+    ("ControllerPublishVolume", &["unlisted"]),
+    ("ControllerUnpublishVolume", &[]),
+    ("ControllerExpandVolume", &["capacity", "node"]),
+    ("ControllerModifyVolume", &[]),
+    ("CreateSnapshot", &["size", "unready"]),
+    ("DeleteSnapshot", &[]),
+    ("GetCapacity", &["capacity", "maximum"]),
+    ("CreateVolumeGroupSnapshot", &["size", "unready"]),
+    ("DeleteVolumeGroupSnapshot", &[]),
+    ("GetVolumeGroupSnapshot", &["unready"]),
+];
+
+fn scripted(method: &str) -> Result<&'static [&'static str], String> {
+    let found = SCRIPTED.iter().find(|(name, _)| *name == method).map(|(_, fields)| *fields);
+    let known = || SCRIPTED.map(|(name, _)| name);
+    found.ok_or_else(|| unknown("call", method, &known()))
+}
+
+/// What is wrong with the fields of an answer of the scripted driver.
+fn scripted_fields(method: &str, with: &Value) -> Option<String> {
+    let known = scripted(method).ok()?;
+    let Value::Object(fields) = with else { return Some(format!("{method}: with has fields")) };
+    let stray = fields.keys().find(|field| !known.contains(&field.as_str()))?;
+    match known {
+        [] => Some(format!("{method}: with: the answer has no fields")),
+        known => Some(format!("{method}: with: {}", unknown("field", stray, known))),
     }
 }
 
@@ -339,12 +404,14 @@ pub fn code(name: &str) -> Option<Code> {
 
 /// What a step may not do in its world.
 fn in_world(step: &Step, actions: &[&str], world: World) -> Option<String> {
-    const OF_CLUSTERS: [&str; 9] =
-        ["apply", "exec", "write", "read", "fault", "hold", "release", "disrupt", "remove"];
+    const OF_CLUSTERS: [&str; 10] =
+        ["apply", "never", "exec", "write", "read", "fault", "hold", "release", "disrupt", "remove"];
     match world {
         World::Controllers => {
-            let stray = actions.iter().find(|action| OF_CLUSTERS.contains(*action));
-            stray.map(|action| format!("{action} needs `world: cluster`, where pods run"))
+            let fields = [("uses", !step.uses.is_empty()), ("error", step.error.is_some())];
+            let fields = fields.iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field);
+            let stray = actions.iter().filter(|action| OF_CLUSTERS.contains(*action)).chain(fields).next();
+            stray.map(|name| format!("{name} needs `world: cluster`, where pods run"))
         }
         World::Cluster => {
             let alone = "in `world: cluster` nodes and the scheduler do that themselves";

@@ -75,13 +75,13 @@ pub enum World {
     /// Scheduler and nodes act: pods run and use their volumes.
     #[default]
     Cluster,
-    /// No one: the scenario itself plays scheduler and kubelets, by writing nodes and status. Only the differential test
-    /// of claimcheck's controllers runs it.
+    /// No one: the scenario itself plays scheduler and kubelets, by writing nodes and status, on an API server without
+    /// nodes. `claimcheck scenario compare` plays it with built-in and with stock controllers.
     Controllers,
 }
 
 /// What a scenario requires.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Requires {
     /// This kind of cluster: `embedded`, `envtest`, `kind` or `existing`.
@@ -382,7 +382,7 @@ pub enum How {
 }
 
 /// What must hold for a whole scenario. That nothing is left behind needs no line.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Expect {
     /// The exact number of calls for the scenario's volumes, by method. A call that failed and was repeated counts once.
@@ -403,7 +403,7 @@ pub struct Expect {
 }
 
 /// An event of an object.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     /// The object: `claim data`.

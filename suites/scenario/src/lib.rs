@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Two front ends play them: the catalogue of cases in a cluster (`suites/cluster/src/scenario/`), where scheduler and
-//! nodes act, and the differential test of the storage controllers, where the scenario acts for them.
+//! nodes act, and `testing/differential`, which compares storage controllers, where the scenario acts for them.
 
 mod actor;
 mod check;

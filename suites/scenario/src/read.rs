@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::Value;
 use serde_saphyr::{Error as Yaml, Spanned};
 
@@ -56,7 +59,8 @@ pub enum ScenarioError {
 }
 
 impl ScenarioError {
-    fn form(path: &Path, line: u64, what: impl Into<String>) -> Self {
+    /// Something wrong at a line of a file.
+    pub fn form(path: &Path, line: u64, what: impl Into<String>) -> Self {
         Self::Form { path: path.to_owned(), slips: vec![Slip { line, what: what.into() }] }
     }
 }
@@ -104,7 +108,7 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
             let text = fs::read_to_string(&file)
                 .map_err(|source| ScenarioError::Read { path: file.clone(), source })?;
             // The folder may have manifests that scenarios name.
-            if is_folder && !text.contains(GROUP) {
+            if is_folder && !text.contains(GROUP) && !is_list(&text) {
                 continue;
             }
             found = true;
@@ -157,17 +161,12 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 /// It is not a scenario file.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     let form = |line, what: String| ScenarioError::form(path, line, what);
-    // Steps that scenarios share are aliases, which are no attack here.
-    let options =
-        || serde_saphyr::options! { budget: None, strict_booleans: true, legacy_octal_numbers: true };
-    let lines: Vec<Lines> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
+    let lines: Vec<Lines> = documents(path, text)?;
     if let Some(kind) = lines.iter().filter_map(|of| of.kind.as_ref()).find(|kind| kind.value != KIND) {
         let what = "is no scenario: create it in one, or name its file there: `create: { file: .. }`";
         return Err(form(kind.referenced.line(), format!("a {} {what}", kind.value)));
     }
-    let documents: Vec<Scenario> =
-        serde_saphyr::from_multiple_with_options(text, options()).map_err(|error| yaml(path, &error))?;
+    let documents: Vec<Scenario> = documents(path, text)?;
     if documents.is_empty() {
         return Err(form(1, "the file has no scenario".to_owned()));
     }
@@ -176,7 +175,9 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     for (mut scenario, lines) in documents.into_iter().zip(lines) {
         let line_of = |of: &Spanned<IgnoredAny>| of.referenced.line();
         let line = lines.name.as_ref().map_or(1, line_of);
-        if scenario.api_version != API_VERSION || scenario.kind != KIND {
+        if is_list(text) {
+            scenario.world = World::Controllers;
+        } else if scenario.api_version != API_VERSION || scenario.kind != KIND {
             let what = format!("a scenario begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
             return Err(form(line, what));
         }
@@ -200,6 +201,23 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
         true => Ok(all),
         false => Err(ScenarioError::Form { path: path.to_owned(), slips }),
     }
+}
+
+/// Whether the file is one list, of scenarios of `world: controllers` without a header, which share steps.
+fn is_list(text: &str) -> bool {
+    let is_content = |line: &&str| !line.trim().is_empty() && !line.starts_with('#') && *line != "---";
+    text.lines().find(is_content).is_some_and(|line| line.starts_with("- "))
+}
+
+/// The documents of a file, or the items of its list.
+fn documents<T: DeserializeOwned>(path: &Path, text: &str) -> Result<Vec<T>, ScenarioError> {
+    // Steps that scenarios share are aliases, which are no attack here.
+    let options = serde_saphyr::options! { budget: None, strict_booleans: true, legacy_octal_numbers: true };
+    let read = match is_list(text) {
+        true => serde_saphyr::from_str_with_options(text, options),
+        false => serde_saphyr::from_multiple_with_options(text, options),
+    };
+    read.map_err(|error| yaml(path, &error))
 }
 
 /// What the `apiVersion` of scenarios begins with.
@@ -409,6 +427,58 @@ mod tests {
                         a.yaml:10: steps is empty: a scenario does something\n\
                         b.yaml:5: no step creates a claim, so there is no claim a";
         assert_eq!(error.replace(&format!("{}/", folder.path().display()), ""), expected);
+    }
+
+    #[test]
+    fn what_has_no_use_without_nodes_is_named() {
+        let head = format!("{HEAD}world: controllers\n");
+        let step = |step: &str| format!("{head}steps:\n  - create: claim data\n  - {step}\n");
+        for (text, message) in [
+            (step("{ never: claim data }"), "a.yaml:7: never needs `world: cluster`"),
+            (step("{ create: pod p, uses: [data] }"), "a.yaml:7: uses needs `world: cluster`"),
+            (step("{ until: phase attach }"), "a.yaml:7: phase attach needs `world: cluster`"),
+            (
+                step("{ until: call CreateVolume of claim data }"),
+                "a.yaml:7: call CreateVolume of claim data needs `world: cluster`",
+            ),
+            (
+                step("{ create: { apiVersion: v1, kind: Secret, metadata: { name: a } } }"),
+                "a.yaml:7: a manifest needs `world: cluster`",
+            ),
+            (
+                step("driver: { NodeStageVolume: [{ hang: true }] }"),
+                "a.yaml:7: unknown call NodeStageVolume: known are CreateVolume",
+            ),
+            (
+                step("driver: { CreateVolume: [{ with: { capacty: 1 } }] }"),
+                "a.yaml:7: CreateVolume: with: unknown field capacty: did you mean capacity?",
+            ),
+            (
+                step("driver: { DeleteVolume: [{ with: { capacity: 1 } }] }"),
+                "a.yaml:7: DeleteVolume: with: the answer has no fields",
+            ),
+            (
+                format!("{head}expect: {{ calls: {{ CreateVolume: 1 }} }}\nsteps: [settle: 1]\n"),
+                "a.yaml:3: expect needs `world: cluster`",
+            ),
+        ] {
+            let error = error(&text);
+            assert!(error.starts_with(message), "{text}: {error}");
+        }
+        let text = step("{ until: call GetCapacity, count: 2 }");
+        assert_eq!(parse(Path::new("a.yaml"), &text).unwrap()[0].scenario.world, World::Controllers);
+    }
+
+    #[test]
+    fn a_list_has_scenarios_without_header_that_share_steps() {
+        let text = "# Some.\n\n- name: one\n  steps:\n    - &claim\n      create: claim data\n- name: two\n  steps: [*claim]\n";
+        let all = parse(Path::new("a.yaml"), text).unwrap();
+        let names: Vec<_> =
+            all.iter().map(|read| (read.scenario.name.as_str(), read.line, read.scenario.world)).collect();
+        assert_eq!(names, [("one", 3, World::Controllers), ("two", 7, World::Controllers)]);
+        assert_eq!(all[0].scenario.steps[0].title(), all[1].scenario.steps[0].title());
+        let error = error("- name: one\n  steps:\n    - creat: claim data\n");
+        assert_eq!(error, "a.yaml:3: unknown field creat: did you mean create?");
     }
 
     #[test]
