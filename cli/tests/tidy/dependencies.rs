@@ -14,7 +14,7 @@ const FLOORS: [&[&str]; 9] = [
     &["model", "files", "kind", "needs"],
     &["substrate", "csi", "engine", "informer", "apiserver", "observe", "runtime"],
     &["controllers", "node", "driver", "saboteur", "scenario", "stock", "node-phases"],
-    &["timeline", "telemetry", "conformance", "deploy"],
+    &["timeline", "telemetry", "conformance", "deploy", "differential"],
     &["report", "component", "monitor", "monitor-install", "vendor"],
     &["cluster"],
     &["harness"],

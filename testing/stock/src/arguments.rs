@@ -1,6 +1,9 @@
 //! The arguments of etcd and kube-apiserver.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 /// Pods get no service accounts, since no controller creates them.
 pub const WITHOUT_SERVICE_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
@@ -19,12 +22,14 @@ pub struct Options {
     pub services: &'static str,
     /// Further arguments.
     pub more: Vec<String>,
+    /// The folder of the logs of [`Programs`](crate::Programs), which exists; `None`: that of the rest.
+    pub logs: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (tokens, services, more) = (String::new(), "10.0.0.0/24", Vec::new());
-        Self { port: 0, tokens, issuer: None, services, more }
+        Self { port: 0, tokens, issuer: None, services, more, logs: None }
     }
 }
 

@@ -14,7 +14,7 @@ const LAST_LINES: usize = 30;
 /// Running programs with their logs in one folder. Dropping it kills them, the last one first: the clients of etcd
 /// precede it.
 pub struct Programs {
-    folder: PathBuf,
+    logs: PathBuf,
     running: Vec<(String, Child)>,
 }
 
@@ -34,7 +34,8 @@ impl Programs {
     /// They cannot be prepared or started.
     pub fn start(assets: &Path, folder: &Path, options: &Options) -> Result<(Self, Prepared), PrepareError> {
         let prepared = Prepared::new(folder, options)?;
-        let mut programs = Self { folder: folder.to_owned(), running: Vec::new() };
+        let mut programs =
+            Self { logs: options.logs.clone().unwrap_or_else(|| folder.to_owned()), running: Vec::new() };
         programs.spawn(&assets.join("etcd"), "etcd", &prepared.etcd, &[])?;
         programs.spawn(&assets.join("kube-apiserver"), "kube-apiserver", &prepared.apiserver, &[])?;
         Ok((programs, prepared))
@@ -54,7 +55,7 @@ impl Programs {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments).envs(env.iter().copied());
         let mut start = || {
-            let log = File::create(self.folder.join(format!("{name}.log")))?;
+            let log = File::create(self.logs.join(format!("{name}.log")))?;
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()
         };
         self.running.push((name.to_owned(), start().map_err(preparing(program.display()))?));
@@ -74,7 +75,7 @@ impl Programs {
     /// The last lines of all logs.
     pub fn last_lines(&self) -> String {
         let logs = self.running.iter().map(|(name, _)| {
-            let log = fs::read(self.folder.join(format!("{name}.log"))).unwrap_or_default();
+            let log = fs::read(self.logs.join(format!("{name}.log"))).unwrap_or_default();
             let log = String::from_utf8_lossy(&log);
             let lines: Vec<&str> = log.lines().collect();
             format!("\nlast lines of {name}:\n{}", lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"))

@@ -5,11 +5,12 @@
 
 use std::time::{Duration, Instant};
 
-use claimcheck_scenario::{Answer, Difference, Kind, Object, Scenario, Step, final_differences, normal};
+use claimcheck_differential::SIDES;
+use claimcheck_scenario::{Answer, Difference, Object, Scenario, Step, final_differences};
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::{SIDES, Test, run::Runner};
+use crate::Test;
 
 /// Scenarios that run at the same time.
 const CONCURRENT: usize = 12;
@@ -218,23 +219,14 @@ fn driver_step(numbers: &mut Numbers) -> Step {
 
 /// Runs it on both sides; the differences at its end.
 async fn differences(test: &Test, scenario: &Scenario) -> Vec<Difference> {
-    let _shared = test.alone.read().await;
-    let (mut built_in, mut stock) =
-        (Runner::new(&test.built_in, scenario), Runner::new(&test.stock, scenario));
-    let (one, other) = tokio::join!(built_in.run(), stock.run());
-    let normals = (normal(&test.built_in.record, &scenario.name), normal(&test.stock.record, &scenario.name));
-    let mut found = final_differences(&normals.0, &normals.1);
+    let [(one, built_in), (other, stock)] = test.pair.play(scenario).await;
+    let mut found = final_differences(&built_in, &stock);
     for ((title, one), (_, other)) in one.iter().zip(&other) {
         if (one == "done") != (other == "done") {
             found.push(Difference { what: format!("step {title}"), one: one.clone(), other: other.clone() });
         }
     }
-    // What a deletion leaves on one side would disturb nothing, but would take time: claims and pods are removed.
-    for side in [&test.built_in, &test.stock] {
-        for kind in ["pod", "claim"] {
-            crate::run::clear(side, &scenario.name, Kind::named(kind).unwrap()).await;
-        }
-    }
+    test.pair.clear(&scenario.name).await;
     test.table.unknown(&scenario.name, found)
 }
 

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use claimcheck_scenario::{ActError, Actor, Kind, Names, Outcome, References, Scenario, Step, Store, split};
-use kube::{
-    Api,
-    api::{DeleteParams, DynamicObject, ListParams},
+use claimcheck_scenario::{
+    ActError, Actor, Given, Names, Object, Outcome, References, Scenario, Step, Store, split,
 };
-use serde_json::json;
+use serde_json::Value;
 
 use crate::{
     objects::{DRIVER, usual},
@@ -22,6 +20,8 @@ const SETTLED: Duration = Duration::from_secs(30);
 const QUIET: u64 = 3000;
 /// How long nothing may have happened after the creation of the objects that are given.
 const GIVEN: Duration = Duration::from_millis(150);
+/// What came of a step that succeeded.
+pub const DONE: &str = "done";
 
 pub struct Runner<'a> {
     side: &'a Side,
@@ -36,16 +36,16 @@ impl<'a> Runner<'a> {
         Self { side, scenario, actor }
     }
 
-    /// Runs it to its end.
-    pub async fn run(&mut self) -> Outcome {
+    /// Runs it to its end, which is the beginning if an object that is given cannot be created.
+    pub async fn run(mut self) -> Outcome {
         let name = &self.scenario.name;
         self.side.driver.follow(name, &self.scenario.driver);
-        self.actor.create_namespace(name).await.unwrap();
+        if let Err(error) = self.actor.create_namespace(name).await {
+            return vec![(format!("given namespace {name}"), came(&error.into()))];
+        }
         for object in &self.scenario.given {
-            let object = object.short().unwrap();
-            self.create(object, &json!({})).await.unwrap();
-            if let Some(node) = object.strip_prefix("node ") {
-                self.create(&format!("csi-node {node}"), &json!({})).await.unwrap();
+            if let Err(error) = self.given(object).await {
+                return vec![(format!("given {}", object.short().unwrap_or_default()), came(&error))];
             }
         }
         // Most controllers know them then: one that does not reports, for example, a missing class.
@@ -57,16 +57,34 @@ impl<'a> Runner<'a> {
             if let Some(milliseconds) = step.rest {
                 self.side.record.quiet(name, Duration::from_millis(milliseconds), SETTLED).await;
             }
-            outcome.push((title, result.err().map_or_else(|| "done".into(), |error| came(&error))));
+            outcome.push((title, result.err().map_or_else(|| DONE.into(), |error| came(&error))));
         }
         let quiet = Duration::from_millis(self.scenario.quiet.unwrap_or(QUIET));
         self.side.record.quiet(name, quiet, SETTLED).await;
         outcome
     }
 
-    async fn create(&mut self, object: &str, with: &serde_json::Value) -> Result<(), ActError> {
-        let (kind, name) = split(object)?;
-        let object = self.actor.object(kind, name, with);
+    /// Creates an object that is given, and for a node its CSINode.
+    async fn given(&mut self, object: &Object) -> Result<(), ActError> {
+        self.create(object, &Value::Null).await?;
+        match object.short().and_then(|name| name.strip_prefix("node ")) {
+            Some(node) => self.create(&format!("csi-node {node}").into(), &Value::Null).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn create(&mut self, object: &Object, with: &Value) -> Result<(), ActError> {
+        let Given::Short(name, of_object) = object.form()? else {
+            return Err(ActError::Form("a manifest needs `world: cluster`: write kind and name".into()));
+        };
+        let mut changes = self.actor.references.filled(&of_object);
+        match (&changes, with) {
+            (_, Value::Null) => {}
+            (Value::Null, with) => changes = with.clone(),
+            (_, with) => json_patch::merge(&mut changes, with),
+        }
+        let (kind, name) = split(name)?;
+        let object = self.actor.object(kind, name, &changes);
         self.actor.create(kind, name, &object).await
     }
 
@@ -79,7 +97,7 @@ impl<'a> Runner<'a> {
             let quiet = Duration::from_millis(milliseconds);
             self.side.record.quiet(&self.scenario.name, quiet, SETTLED).await;
         }
-        let result = if let Some(object) = step.create.as_ref().and_then(claimcheck_scenario::Object::short) {
+        let result = if let Some(object) = &step.create {
             self.create(object, &with).await
         } else if let Some(object) = &step.patch {
             self.actor.patch(object, &with, step.status).await
@@ -123,11 +141,4 @@ fn came(error: &ActError) -> String {
         ActError::Late(_) => "not in time".into(),
         other => other.to_string(),
     }
-}
-
-/// Deletes all objects of a kind in a namespace, at once.
-pub async fn clear(side: &Side, namespace: &str, kind: &Kind) {
-    let api: Api<DynamicObject> = Api::namespaced_with(side.client.clone(), namespace, &kind.resource());
-    let params = DeleteParams::default().grace_period(0);
-    let _: Result<_, kube::Error> = api.delete_collection(&params, &ListParams::default()).await;
 }

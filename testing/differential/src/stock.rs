@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use claimcheck_stock::Programs as Processes;
+use claimcheck_stock::{PrepareError, Programs as Processes};
 
 use crate::{
     objects::LOCAL_NODE,
-    side::{BACKOFF, CAPACITY_NAMESPACE, CAPACITY_POLL, OWNING, Programs, RECONCILE, Sockets, TIMEOUT},
+    programs::Programs,
+    side::{BACKOFF, CAPACITY_NAMESPACE, CAPACITY_POLL, OWNING, RECONCILE, Sockets, TIMEOUT},
 };
 
 /// The controllers of kube-controller-manager that take part; sidecars are separate.
@@ -32,13 +33,18 @@ pub const CROSS_NAMESPACE: &str = "--feature-gates=CrossNamespaceVolumeDataSourc
 pub const UNUSED: &str = "PersistentVolumeClaimUnusedSinceTime=true";
 
 /// Starts kube-controller-manager and the sidecars; for the condition `Unused` only those that it requires.
-pub fn start(processes: &mut Processes, programs: &Programs, folder: &Path, sockets: &Sockets, unused: bool) {
+pub fn start(
+    processes: &mut Processes,
+    programs: &Programs,
+    kubeconfig: &Path,
+    sockets: &Sockets,
+    unused: bool,
+) -> Result<(), PrepareError> {
     // The namespace in which the provisioner publishes capacities.
     let env = [("NAMESPACE", CAPACITY_NAMESPACE), ("NODE_NAME", LOCAL_NODE)];
-    let mut spawn = |program: &Path, name: &str, arguments: &[String]| {
-        processes.spawn(program, name, arguments, &env).unwrap();
-    };
-    let kubeconfig = format!("--kubeconfig={}", folder.join("kubeconfig").display());
+    let mut spawn =
+        |program: &Path, name: &str, arguments: &[String]| processes.spawn(program, name, arguments, &env);
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let rate = ["--kube-api-qps=1000".to_owned(), "--kube-api-burst=2000".to_owned()];
     let manager = [
         kubeconfig.clone(),
@@ -50,7 +56,7 @@ pub fn start(processes: &mut Processes, programs: &Programs, folder: &Path, sock
     let gate = unused.then(|| format!("--feature-gates={UNUSED}"));
     let manager: Vec<String> = manager.into_iter().chain(gate).chain(rate.clone()).collect();
     let program = programs.assets.join("kube-controller-manager");
-    spawn(&program, "kube-controller-manager", &manager);
+    spawn(&program, "kube-controller-manager", &manager)?;
     let common: Vec<String> = [
         kubeconfig,
         "-v=4".to_owned(),
@@ -106,6 +112,7 @@ pub fn start(processes: &mut Processes, programs: &Programs, folder: &Path, sock
             arguments.push(format!("--timeout={}s", TIMEOUT.as_secs()));
         }
         arguments.extend(more);
-        spawn(&programs.sidecars.join(program), log, &arguments);
+        spawn(&programs.sidecars.join(program), log, &arguments)?;
     }
+    Ok(())
 }

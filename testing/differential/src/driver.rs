@@ -27,14 +27,17 @@ use claimcheck_csi::v1::{
     node_server::Node,
     volume_content_source,
 };
-use claimcheck_scenario::{Answer, Call, Record, Script, scenario_of};
+use claimcheck_scenario::{Answer, Call, Record, Script, code, scenario_of};
 use serde_json::{Value, json};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use self::form::{capability, code_of, sorted, topologies};
-use crate::objects::{
-    CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE, NO_RECOVERY_DRIVER,
-    TOPOLOGY_DRIVER,
+use self::form::{capability, sorted, topologies};
+use crate::{
+    lock,
+    objects::{
+        CAPACITY_DRIVER, DRIVER, INCAPABLE_DRIVER, LISTING_DRIVER, LOCAL_DRIVER, LOCAL_NODE,
+        NO_RECOVERY_DRIVER, TOPOLOGY_DRIVER,
+    },
 };
 
 type Pending = HashMap<(String, String), VecDeque<Answer>>;
@@ -117,12 +120,12 @@ impl Driver {
     pub fn follow(&self, scenario: &str, script: &Script) {
         for (method, answers) in script {
             let key = (scenario.to_owned(), method.clone());
-            self.script.lock().unwrap().insert(key, answers.clone().into());
+            lock(&self.script).insert(key, answers.clone().into());
         }
     }
 
     fn next(&self, scenario: &str, method: &str) -> Answer {
-        let mut script = self.script.lock().unwrap();
+        let mut script = lock(&self.script);
         let Some(answers) = script.get_mut(&(scenario.to_owned(), method.to_owned())) else {
             return Answer::default();
         };
@@ -150,8 +153,8 @@ impl Driver {
         match answer.fail {
             None => Ok(answer.with),
             Some(text) => {
-                let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
-                Err(Status::new(code_of(code), message))
+                let (name, message) = text.split_once(' ').unwrap_or((&text, ""));
+                Err(Status::new(code(name).unwrap_or(Code::Unknown), message))
             }
         }
     }
@@ -161,15 +164,15 @@ impl Driver {
         let of = |key: &str| parameters.get(key).map_or("", String::as_str);
         let base =
             namespaced_handle(of("csi.storage.k8s.io/pvc/namespace"), of("csi.storage.k8s.io/pvc/name"));
-        let mut handles = self.handles.lock().unwrap();
+        let mut handles = lock(&self.handles);
         if let Some(known) = handles.get(name) {
             return known.clone();
         }
-        let taken: Vec<&String> = handles.values().collect();
-        let handle = (1..)
-            .map(|number| if number == 1 { base.clone() } else { format!("{base}-{number}") })
-            .find(|handle| !taken.contains(&handle))
-            .unwrap();
+        let (mut handle, mut number) = (base.clone(), 1);
+        while handles.values().any(|taken| *taken == handle) {
+            number += 1;
+            handle = format!("{base}-{number}");
+        }
         handles.insert(name.to_owned(), handle.clone());
         handle
     }
@@ -189,6 +192,13 @@ impl Node for Driver {
             ..NodeGetInfoResponse::default()
         }))
     }
+}
+
+/// The segments of a topology that a scenario names.
+fn segments(chosen: &Value) -> Result<BTreeMap<String, String>, Status> {
+    serde_json::from_value(chosen.clone()).map_err(|error| {
+        Status::invalid_argument(format!("the scenario's topology is no map of texts: {error}"))
+    })
 }
 
 /// The handle for a claim: a dot follows its scenario.
@@ -258,7 +268,7 @@ impl Controller for Driver {
         });
         let with = self.answer("CreateVolume", &volume_id, arguments).await?;
         let accessible_topology = match with.get("topology") {
-            Some(chosen) => vec![Topology { segments: serde_json::from_value(chosen.clone()).unwrap() }],
+            Some(chosen) => vec![Topology { segments: segments(chosen)? }],
             None => Vec::new(),
         };
         let volume = Volume {
@@ -298,7 +308,7 @@ impl Controller for Driver {
         });
         let with = self.answer("ControllerPublishVolume", &request.volume_id, arguments).await?;
         if with.get("unlisted").is_none() {
-            let mut published = self.published.lock().unwrap();
+            let mut published = lock(&self.published);
             published.entry(request.volume_id).or_default().insert(request.node_id);
         }
         let publish_context = [("device".to_owned(), "/dev/fake".to_owned())].into();
@@ -312,7 +322,7 @@ impl Controller for Driver {
         let ControllerUnpublishVolumeRequest { volume_id, node_id, secrets } = request.into_inner();
         let arguments = json!({ "node": node_id, "secrets": secrets });
         self.answer("ControllerUnpublishVolume", &volume_id, arguments).await?;
-        if let Some(nodes) = self.published.lock().unwrap().get_mut(&volume_id) {
+        if let Some(nodes) = lock(&self.published).get_mut(&volume_id) {
             nodes.remove(&node_id);
         }
         Ok(Response::new(ControllerUnpublishVolumeResponse {}))
@@ -403,7 +413,7 @@ impl Controller for Driver {
         &self,
         _: Request<ListVolumesRequest>,
     ) -> Result<Response<ListVolumesResponse>, Status> {
-        let published = self.published.lock().unwrap().clone();
+        let published = lock(&self.published).clone();
         let entries = published.into_iter().map(|(volume_id, nodes)| Entry {
             volume: Some(Volume { volume_id, ..Volume::default() }),
             status: Some(VolumeStatus {
