@@ -101,6 +101,7 @@ mod repeat;
 mod report;
 mod run;
 mod scenario;
+mod scenario_controllers;
 mod scenario_record;
 mod slo;
 mod testdriver;

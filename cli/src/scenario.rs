@@ -11,11 +11,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use claimcheck_scenario::{Saved, Table, World, end_differences, read_all, schema};
+use claimcheck_scenario::{Read, Saved, Table, World, end_differences, read_all, schema};
 use claimcheck_vendor::split_words;
 use clap::{Args, Subcommand};
 
-use crate::scenario_record::RecordArgs;
+use crate::{scenario_controllers, scenario_record::RecordArgs};
 
 /// The second side `stock`.
 const STOCK: &str = "--cluster kind --controllers stock --sidecars upstream";
@@ -25,7 +25,8 @@ const STOCK: &str = "--cluster kind --controllers stock --sidecars upstream";
 pub enum Command {
     /// Check scenario files without a cluster, and list what is in them
     Check(CheckArgs),
-    /// Run scenario files on two clusters, and show what differs at their ends: objects, events, calls to the driver
+    /// Run scenario files on two clusters, and show what differs at their ends: objects, events, calls to the driver; those
+    /// of `world: controllers` on two API servers without nodes, with built-in and with stock controllers
     Compare(CompareArgs),
     /// Write down what users do in a namespace of a cluster in use, as a scenario to begin with
     Record(RecordArgs),
@@ -65,7 +66,7 @@ impl CheckArgs {
         for read in &scenarios {
             let world = match read.scenario.world {
                 World::Cluster => "",
-                World::Controllers => " (world: controllers, which `claimcheck run` does not run)",
+                World::Controllers => " (world: controllers, for `claimcheck scenario compare`)",
             };
             let (path, steps) = (read.path.display(), read.scenario.steps.len());
             println!("{path}:{}: {}: {steps} steps{world}", read.line, read.scenario.name);
@@ -80,7 +81,8 @@ pub struct CompareArgs {
     /// Files, or folders with files
     #[arg(required = true, value_name = "FILE_OR_DIR")]
     paths: Vec<PathBuf>,
-    /// The second side: `stock` (kind with Kubernetes' own controllers and kubernetes-csi's sidecars), or arguments of `run`
+    /// The second side: `stock` (kind with Kubernetes' own controllers and kubernetes-csi's sidecars; for `world: controllers`
+    /// those in KUBEBUILDER_ASSETS and CLAIMCHECK_STOCK_SIDECARS), or arguments of `run`
     #[arg(long, value_name = "stock|ARGUMENTS", allow_hyphen_values = true)]
     with: RunArguments,
     /// Arguments of `run` for the first side [default: an embedded cluster]
@@ -119,8 +121,13 @@ impl fmt::Display for RunArguments {
 impl CompareArgs {
     /// Runs the scenarios on both sides, and prints what differs.
     fn run(self) -> Result<ExitCode> {
-        if let Err(error) = read_all(&self.paths) {
-            return Ok(crate::unreadable(&error.into()));
+        let scenarios = match read_all(&self.paths) {
+            Ok(scenarios) => scenarios,
+            Err(error) => return Ok(crate::unreadable(&error.into())),
+        };
+        let of_controllers = scenarios.iter().find(|read| read.scenario.world == World::Controllers);
+        if let Some(what) = of_controllers.and_then(|read| self.stray(read, &scenarios)) {
+            return Ok(crate::usage(&*anyhow!(what)));
         }
         let table = match self.allow.as_deref().map_or(Ok(Table::empty()), Table::read) {
             Ok(table) => table,
@@ -136,6 +143,30 @@ impl CompareArgs {
                 folder.display()
             )));
         }
+        match of_controllers {
+            Some(_) => scenario_controllers::compare(&scenarios, &table, &folder),
+            None => self.on_clusters(&table, &folder),
+        }
+    }
+
+    /// What of the command line does not fit a scenario of `world: controllers`.
+    fn stray(&self, read: &Read, scenarios: &[Read]) -> Option<String> {
+        let is_of = format!("{} ({}) is of `world: controllers`", read.scenario.name, read.path.display());
+        if scenarios.iter().any(|other| other.scenario.world == World::Cluster) {
+            return Some(format!(
+                "{is_of}, and others are of `world: cluster`: compare them in two commands"
+            ));
+        }
+        if self.on != RunArguments::default() {
+            return Some(format!(
+                "{is_of}, which is played on API servers that claimcheck starts: omit --on"
+            ));
+        }
+        let is_stock = RunArguments::from_str("stock").is_ok_and(|stock| stock == self.with);
+        (!is_stock).then(|| format!("{is_of}, which is compared with stock controllers: write --with stock"))
+    }
+
+    fn on_clusters(&self, table: &Table, folder: &Path) -> Result<ExitCode> {
         let one = self.side(&folder.join("one"), &self.on)?;
         let other = self.side(&folder.join("other"), &self.with)?;
         let sides = [self.on.to_string(), self.with.to_string()];

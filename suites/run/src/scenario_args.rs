@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use claimcheck_scenario::{ScenarioError, read_all};
+use claimcheck_scenario::{ScenarioError, World, read_all};
 use claimcheck_suites::{Case, catalogue, scenario};
 
 use crate::cluster_options::FREQUENT;
@@ -51,10 +51,20 @@ impl ScenarioArgs {
     /// The cases: those of the scenarios, or the catalogue with `more`.
     ///
     /// # Errors
-    /// A scenario cannot be read.
+    /// A scenario cannot be read, or is for API servers without nodes.
     pub fn cases(&self, more: Vec<Case>) -> Result<Vec<Case>, ScenarioError> {
         let values: BTreeMap<String, String> = self.values.iter().cloned().collect();
-        let scenarios = scenario::cases(read_all(&self.scenarios)?, &values, self.save_scenarios.as_deref());
+        let read = read_all(&self.scenarios)?;
+        if let Some(read) = read.iter().find(|read| read.scenario.world == World::Controllers) {
+            let what = format!(
+                "{} is of `world: controllers`, which needs an API server without nodes: play it with `claimcheck scenario \
+                 compare {} --with stock`",
+                read.scenario.name,
+                read.path.display()
+            );
+            return Err(ScenarioError::form(&read.path, read.line, what));
+        }
+        let scenarios = scenario::cases(read, &values, self.save_scenarios.as_deref());
         let others = || catalogue().into_iter().chain(more);
         Ok(match (self.is_given(), self.with_catalogue) {
             (true, false) => scenarios,

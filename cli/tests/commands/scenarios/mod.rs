@@ -1,5 +1,6 @@
 //! Scenario files: the examples pass, and each fails with a defect of what it is about.
 
+mod controllers;
 mod record;
 
 use std::{

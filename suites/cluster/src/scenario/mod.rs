@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_scenario::{FileSystem, Read, Scenario, Step, World};
+use claimcheck_scenario::{FileSystem, Read, Scenario, Step};
 
 use crate::case::{Case, FsType, Pattern, Provisioning, Test};
 
@@ -66,9 +66,8 @@ fn limit(step: &Step, step_timeout: Duration) -> Duration {
     step.within.map_or(step_timeout, |within| Duration::from_secs(within).mul_f64(scale))
 }
 
-/// The scenarios as cases.
+/// The scenarios, of `world: cluster`, as cases.
 pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>, save: Option<&Path>) -> Vec<Case> {
-    let of_cluster = scenarios.into_iter().filter(|read| read.scenario.world == World::Cluster);
     let case = |Read { scenario, path, .. }: Read| Case {
         suite: SUITE,
         name: Cow::Owned(scenario.name.clone()),
@@ -82,7 +81,7 @@ pub fn cases(scenarios: Vec<Read>, values: &BTreeMap<String, String>, save: Opti
             scenario,
         })),
     };
-    of_cluster.map(case).collect()
+    scenarios.into_iter().map(case).collect()
 }
 
 fn pattern(scenario: &Scenario) -> Pattern {
