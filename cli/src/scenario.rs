@@ -144,7 +144,7 @@ impl CompareArgs {
             )));
         }
         match of_controllers {
-            Some(_) => scenario_controllers::compare(&scenarios, &table, &folder),
+            Some(_) => scenario_controllers::compare(&scenarios, table, &folder),
             None => self.on_clusters(&table, &folder),
         }
     }

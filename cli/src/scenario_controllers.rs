@@ -11,7 +11,7 @@ use claimcheck_scenario::{Read, Table};
 use futures::{StreamExt, stream};
 
 /// Plays them, and prints what differs; the logs of all programs are written into the folder.
-pub fn compare(scenarios: &[Read], table: &Table, folder: &Path) -> Result<ExitCode> {
+pub fn compare(scenarios: &[Read], table: Table, folder: &Path) -> Result<ExitCode> {
     let programs = Programs::find()?;
     fs::create_dir_all(folder)
         .and_then(|()| make_folder_private(folder))
@@ -26,14 +26,14 @@ pub fn compare(scenarios: &[Read], table: &Table, folder: &Path) -> Result<ExitC
     })
 }
 
-async fn play(scenarios: &[Read], table: &Table, folder: &Path, programs: &Programs) -> Result<ExitCode> {
+async fn play(scenarios: &[Read], table: Table, folder: &Path, programs: &Programs) -> Result<ExitCode> {
     eprintln!("claimcheck: starting two API servers with their controllers");
     let unused = scenarios.iter().any(|read| read.scenario.unused);
     let pair = Pair::start(programs, folder, unused).await?;
     let [built_in, stock] = pair.runs();
     println!("\n {}: {built_in}\n {}:    {stock}\n", SIDES[0], SIDES[1]);
     let verdicts = scenarios.iter().map(|Read { scenario, .. }| {
-        let compared = pair.compare(scenario, table);
+        let compared = pair.compare(scenario, &table);
         async { (&scenario.name, compared.await) }
     });
     let mut verdicts = stream::iter(verdicts).buffered(CONCURRENT);

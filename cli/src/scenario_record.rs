@@ -31,7 +31,7 @@ pub struct RecordArgs {
     /// The kind of cluster: only one in use is recorded
     #[arg(long, default_value = "existing", value_parser = ["existing"])]
     cluster: String,
-    /// The namespace whose claims, pods and snapshots are followed; classes are followed in the whole cluster
+    /// The namespace of the claims, pods and snapshots that are followed; classes are followed in the whole cluster
     #[arg(long, value_name = "NAME", value_parser = namespace)]
     namespace: String,
     /// Path of the kubeconfig [default: KUBECONFIG or ~/.kube/config]

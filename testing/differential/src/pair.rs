@@ -92,6 +92,12 @@ impl Pair {
         ]
     }
 
+    /// The version of Kubernetes, as `1.34`.
+    pub fn version(&self) -> String {
+        let parts = self.stock.version.trim_start_matches('v').split('.').take(2);
+        parts.collect::<Vec<_>>().join(".")
+    }
+
     /// The programs and controllers that have ended, although they should run.
     pub fn ended(&self) -> Vec<String> {
         let unused = self.unused.iter().flat_map(|(built_in, stock)| [built_in, stock]);

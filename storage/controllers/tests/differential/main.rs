@@ -82,6 +82,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let table = table.of_version(&pair.version());
     let test = Arc::new(Test { pair, table, differed_once: AtomicUsize::new(0) });
     let trials = scenarios.into_iter().map(|scenario| {
         let (test, handle, scenario) = (test.clone(), runtime.handle().clone(), Arc::new(scenario));
