@@ -23,6 +23,8 @@ use super::{
 };
 use crate::fixture::Fixture;
 
+/// How long the watches of controllers may take to deliver the class and the given objects.
+const KNOWN: Duration = Duration::from_millis(300);
 /// How long nothing may have happened at the end of a scenario with something that must not.
 const QUIET: Duration = Duration::from_millis(1500);
 
@@ -113,6 +115,10 @@ impl Player {
         for object in &scenario.given {
             let step = Step { create: Some(object.clone()), ..Step::default() };
             self.act(&step).await.with_context(|| format!("given: {}", step.title()))?;
+        }
+        if self.played.save.is_some() {
+            // A controller whose watch has not delivered the class yet reports on one side that there is none.
+            tokio::time::sleep(KNOWN).await;
         }
         for (number, step) in scenario.steps.iter().enumerate() {
             self.know().await;
