@@ -95,7 +95,7 @@ impl Driver {
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
 
-    /// Whose calls these are, as in records.
+    /// The component that makes these calls, as in records.
     pub fn component(&self) -> &str {
         &self.context.component
     }
