@@ -1,7 +1,6 @@
 //! `claimcheck scenario record`: writes down what users do in a namespace of a cluster in use, as a scenario to begin with.
 
 use std::{
-    collections::BTreeSet,
     fs,
     io::{self, Write as _},
     path::PathBuf,
@@ -11,14 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 use claimcheck_monitor_install::connect;
+use claimcheck_run::{interrupt, positive_duration};
 use claimcheck_scenario::{Kind, RECORDED, Record, Scope, parse, recording};
 use clap::Args;
-use jiff::SignedDuration;
 use kube::{Client, api::ListParams};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 
 use crate::object_name::namespace;
 
@@ -41,8 +37,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// How long to record [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
-    limit: Option<SignedDuration>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+    limit: Option<Duration>,
     /// The file to write, which must not exist yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -57,22 +53,16 @@ impl RecordArgs {
                 file.display()
             )));
         }
-        let (mut interrupted, mut terminated) =
-            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let interrupted = interrupt::token()?;
         let client = connect(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
-        let (kinds, existing) = served(&client, &self.namespace).await?;
+        let kinds = served(&client, &self.namespace).await?;
         let record = Record::new(Scope::All);
         let mut watches = JoinSet::new();
-        for kind in kinds {
+        for kind in &kinds {
             watches.spawn(record.watch(&client, kind, Some(&self.namespace)));
         }
-        let seen = record.until(STARTED, |store| {
-            let seen: BTreeSet<_> = store.versions.iter().map(|version| &version.key).collect();
-            existing
-                .iter()
-                .all(|(kind, name)| seen.iter().any(|key| key.0 == *kind && key.2 == *name))
-                .then_some(seen.len())
-        });
+        let seen =
+            record.until(STARTED, |store| kinds.iter().all(|kind| store.is_listed(kind)).then_some(()));
         if seen.await.is_none() {
             bail!(
                 "the API server did not send all objects of namespace {} within {STARTED:?}",
@@ -83,18 +73,17 @@ impl RecordArgs {
         eprintln!(
             "claimcheck: recording namespace {}: {}",
             self.namespace,
-            self.limit.map_or_else(|| "Ctrl-C ends it".to_owned(), |limit| format!("for {limit:#}"))
+            self.limit.map_or_else(|| "Ctrl-C ends it".to_owned(), |limit| format!("for {limit:?}"))
         );
         let limit = async {
             match self.limit {
-                Some(limit) => tokio::time::sleep(limit.unsigned_abs()).await,
+                Some(limit) => tokio::time::sleep(limit).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             () = limit => {}
-            _ = interrupted.recv() => {}
-            _ = terminated.recv() => {}
+            () = interrupted.cancelled() => {}
         }
         watches.shutdown().await;
         let recording = record.read(|store| recording("recorded", &store.versions, before));
@@ -122,25 +111,12 @@ impl RecordArgs {
     }
 }
 
-fn duration(text: &str) -> Result<SignedDuration, String> {
-    let duration = text.parse::<SignedDuration>().ok().filter(SignedDuration::is_positive);
-    duration.ok_or_else(|| "expected a duration above 0, for example 90s or 5m".to_owned())
-}
-
-/// The recorded kinds that the cluster has, and the objects that exist.
-async fn served(
-    client: &Client,
-    namespace: &str,
-) -> Result<(Vec<&'static Kind>, Vec<(&'static str, String)>)> {
-    let (mut kinds, mut existing) = (Vec::new(), Vec::new());
+/// The recorded kinds that the cluster has.
+async fn served(client: &Client, namespace: &str) -> Result<Vec<&'static Kind>> {
+    let mut kinds = Vec::new();
     for kind in RECORDED.into_iter().filter_map(Kind::named) {
-        match kind.api(client, Some(namespace)).list(&ListParams::default()).await {
-            Ok(list) => {
-                kinds.push(kind);
-                existing.extend(
-                    list.items.into_iter().filter_map(|object| Some((kind.kind, object.metadata.name?))),
-                );
-            }
+        match kind.api(client, Some(namespace)).list(&ListParams::default().limit(1)).await {
+            Ok(_) => kinds.push(kind),
             // Of an older Kubernetes, or without the definitions of snapshots.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -151,5 +127,5 @@ async fn served(
             }
         }
     }
-    Ok((kinds, existing))
+    Ok(kinds)
 }

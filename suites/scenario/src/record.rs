@@ -1,7 +1,7 @@
 //! What happens on one side: versions of objects from watches, and calls of the driver.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -85,6 +85,8 @@ pub struct Store {
     /// The scenario of objects, also of deleted ones.
     owners: HashMap<Key, String>,
     activity: HashMap<String, Instant>,
+    /// The kinds of which the objects that existed before have been seen.
+    listed: BTreeSet<&'static str>,
     scope: Scope,
 }
 
@@ -156,6 +158,11 @@ impl Store {
         }
     }
 
+    /// Whether all objects of a kind that existed when its watch began have been seen.
+    pub fn is_listed(&self, kind: &Kind) -> bool {
+        self.listed.contains(kind.kind)
+    }
+
     /// The objects of a kind that exist and are a scenario's.
     pub fn own(&self, kind: &'static str) -> impl Iterator<Item = (&Key, &Value)> {
         self.latest.iter().filter(move |(key, _)| key.0 == kind && self.owners.contains_key(*key))
@@ -183,6 +190,7 @@ impl Record {
             calls: Vec::new(),
             owners: HashMap::new(),
             activity: HashMap::new(),
+            listed: BTreeSet::new(),
             scope,
         };
         Self { store: Arc::new(Mutex::new(store)), tick: Arc::new(watch::channel(0).0) }
@@ -212,7 +220,13 @@ impl Record {
                 let (object, exists) = match event {
                     Ok(Event::Apply(object) | Event::InitApply(object)) => (object, true),
                     Ok(Event::Delete(object)) => (object, false),
-                    Ok(Event::Init | Event::InitDone) => continue,
+                    Ok(Event::Init) => continue,
+                    Ok(Event::InitDone) => {
+                        record.change(|store| {
+                            store.listed.insert(kind.kind);
+                        });
+                        continue;
+                    }
                     // A CRD that is installed later, so an error passes. Without a pause, a task whose connections are
                     // refused at once would never let the runtime end.
                     Err(_) => {
