@@ -170,12 +170,13 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     if documents.is_empty() {
         return Err(form(1, "the file has no scenario".to_owned()));
     }
+    let is_list = is_list(text);
     let in_document = |slip: Slip, line| Slip { line: slip.line.max(line), ..slip };
     let (mut all, mut slips) = (Vec::new(), Vec::new());
     for (mut scenario, lines) in documents.into_iter().zip(lines) {
         let line_of = |of: &Spanned<IgnoredAny>| of.referenced.line();
         let line = lines.name.as_ref().map_or(1, line_of);
-        if is_list(text) {
+        if is_list {
             scenario.world = World::Controllers;
         } else if scenario.api_version != API_VERSION || scenario.kind != KIND {
             let what = format!("a scenario begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`");

@@ -117,7 +117,7 @@ impl Player {
             self.act(&step).await.with_context(|| format!("given: {}", step.title()))?;
         }
         if self.played.save.is_some() {
-            // A controller whose watch has not delivered the class yet reports on one side that there is none.
+            // A controller that has not seen the class yet reports that it is missing, perhaps on one side only.
             tokio::time::sleep(KNOWN).await;
         }
         for (number, step) in scenario.steps.iter().enumerate() {
