@@ -33,6 +33,8 @@ const LABEL: &str = "claimcheck.dev/tap";
 const PORTS: [&str; 2] = ["http", "calls"];
 /// The interval at which a tap that does not respond, such as one that is being restarted, is queried again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long one request may take: one to a pod that is deleted meanwhile may never be answered.
+const ATTEMPT: Duration = Duration::from_secs(5);
 
 impl Line for TapLine {
     fn written(&self) -> Stamp {
@@ -128,21 +130,22 @@ impl TapLogs {
             if known.as_ref().is_some_and(|read| read.has_changed().is_err()) {
                 return true;
             }
-            match tap.newest_line(&self.client).await {
-                Ok(line) => break line,
+            match timeout(ATTEMPT, tap.newest_line(&self.client)).await {
+                Ok(Ok(line)) => break line,
+                Err(_) => "it does not respond".clone_into(last),
                 // An earlier version, or a pod that was deleted: its log ends.
-                Err(kube::Error::Api(status)) if status.code == 404 && known.is_some() => {
+                Ok(Err(kube::Error::Api(status))) if status.code == 404 && known.is_some() => {
                     let pods = Api::<Pod>::namespaced(self.client.clone(), &tap.namespace);
                     let exists = pods.get_metadata_opt(&tap.pod).await;
                     if exists.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid().as_ref() == Some(&tap.uid))) {
                         return true;
                     }
                 }
-                Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
                     *last = format!("{}: `claimcheck rbac` prints the required permissions", status.message);
                     return false;
                 }
-                Err(error) => *last = reason(&error),
+                Ok(Err(error)) => *last = reason(&error),
             }
             sleep(PAUSE).await;
         };
@@ -363,15 +366,16 @@ mod tests {
     }
 
     /// A cluster with one tap: these lines of its log arrive one after the other, each after a delay, and its page returns
-    /// this newest line.
-    fn cluster(lines: Vec<(Duration, String)>, newest: Option<LineId>) -> Client {
+    /// this newest line, but never answers so many first requests.
+    fn cluster(lines: Vec<(Duration, String)>, newest: Option<LineId>, lost: usize) -> Client {
         use futures::StreamExt;
         use http_body_util::BodyExt;
         use hyper::body::{Bytes, Frame};
+        let asked = Arc::new(AtomicUsize::new(0));
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let path = request.uri().path().to_owned();
             let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
-            let lines = lines.clone();
+            let (lines, asked) = (lines.clone(), asked.clone());
             async move {
                 let pod = json!({
                     "metadata": {
@@ -399,6 +403,7 @@ mod tests {
                         (200, body.boxed_unsync())
                     }
                     "/api/v1/namespaces/vendor/pods/driver-0:8081/proxy/calls/newest" => match newest {
+                        _ if asked.fetch_add(1, Ordering::Relaxed) < lost => std::future::pending().await,
                         Some(line) => (200, text(json!(line).to_string())),
                         None => (503, text("no call is recorded yet".to_owned())),
                     },
@@ -415,8 +420,9 @@ mod tests {
     async fn counted(
         lines: Vec<(Duration, String)>,
         newest: Option<LineId>,
+        lost: usize,
     ) -> (usize, Result<usize, NoEvidence>) {
-        let logs = TapLogs::new(cluster(lines, newest));
+        let logs = TapLogs::new(cluster(lines, newest, lost));
         let (evidence, mut seen) = unbounded_channel::<Observation>();
         let following = tokio::spawn(taps(logs.clone(), Clocks::default(), InFlight::default(), evidence));
         sleep(Duration::from_millis(20)).await;
@@ -433,7 +439,16 @@ mod tests {
         let late = Duration::from_millis(700);
         let lines = vec![(Duration::ZERO, line(0, start, None)), (late, line(1, start, Some(end)))];
         let newest = LineId { written: end, seq: 1 };
-        assert_eq!(counted(lines, Some(newest)).await, (0, Ok(1)));
+        assert_eq!(counted(lines, Some(newest), 0).await, (0, Ok(1)));
+    }
+
+    /// As a request to a pod that is replaced meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_never_answered_is_repeated() {
+        let start = node_time(Stamp::now());
+        let lines = vec![(Duration::ZERO, line(0, start, Some(start)))];
+        let newest = LineId { written: start, seq: 0 };
+        assert_eq!(counted(lines, Some(newest), 1).await.1, Ok(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -441,7 +456,7 @@ mod tests {
         let start = node_time(Stamp::now());
         let lines = vec![(Duration::from_millis(700), line(0, start, None))];
         let newest = LineId { written: start, seq: 0 };
-        assert_eq!(counted(lines, Some(newest)).await, (0, Ok(0)));
+        assert_eq!(counted(lines, Some(newest), 0).await, (0, Ok(0)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -452,7 +467,7 @@ mod tests {
         for (newest, expected) in
             [(None, "no call is recorded yet"), (Some(lost), "its log is not read to the end")]
         {
-            let error = counted(lines(), newest).await.1.unwrap_err().to_string();
+            let error = counted(lines(), newest, 0).await.1.unwrap_err().to_string();
             assert!(
                 error.starts_with("no evidence: container claimcheck-tap of pod vendor/driver-0 ("),
                 "{error}"
@@ -464,7 +479,7 @@ mod tests {
     /// The map forgets it as soon as the log of another pod is followed.
     #[tokio::test(start_paused = true)]
     async fn a_log_that_ends_while_it_is_waited_for_is_complete() {
-        let logs = TapLogs::new(cluster(Vec::new(), None));
+        let logs = TapLogs::new(cluster(Vec::new(), None, 0));
         let (read, receiver) = watch::channel(Newest::default());
         logs.read.lock().unwrap().insert("u".to_owned(), receiver);
         let ends = async {

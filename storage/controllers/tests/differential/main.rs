@@ -31,6 +31,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// What all scenarios require of the machine.
 const REQUIRED: &str = "envtest, stock, sidecars";
+/// The first version of Kubernetes with the condition `Unused` of claims (KEP-5541), as a gate that is off by default.
+const UNUSED_SINCE: &str = "1.36";
 
 struct Test {
     pair: Pair,
@@ -82,7 +84,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let table = table.of_version(&pair.version());
+    let version = pair.version();
+    let table = table.of_version(&version);
+    let mut scenarios = scenarios;
+    if older(&version, UNUSED_SINCE) {
+        scenarios.retain(|scenario| !scenario.unused);
+        println!("scenarios of the condition Unused are left out: Kubernetes has it from {UNUSED_SINCE}, this is {version}");
+    }
     let test = Arc::new(Test { pair, table, differed_once: AtomicUsize::new(0) });
     let trials = scenarios.into_iter().map(|scenario| {
         let (test, handle, scenario) = (test.clone(), runtime.handle().clone(), Arc::new(scenario));
@@ -114,6 +122,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     conclusion.exit_code()
+}
+
+/// Whether a version, as `1.34`, is older than another.
+fn older(version: &str, other: &str) -> bool {
+    let minor = |text: &str| text.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
+    minor(version) < minor(other)
 }
 
 /// All are ignored: `ci/test` runs those that are not slow where [`REQUIRED`] is present.
