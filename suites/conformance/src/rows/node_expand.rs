@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     .needs(&[NODE_EXPAND])
     .upstream("Node Service NodeExpandVolume should fail when volume is not found"),
     Row::new(
-        "NodeExpandVolume at a path without the volume returns InvalidArgument or NotFound",
+        "NodeExpandVolume at a path without the volume returns InvalidArgument, NotFound or FailedPrecondition",
         spec::INVALID,
         case!(elsewhere),
     )

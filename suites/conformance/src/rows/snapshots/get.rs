@@ -1,6 +1,6 @@
 //! GetSnapshot.
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail};
 use claimcheck_csi::v1::{GetSnapshotRequest, Snapshot};
 
 use crate::{
@@ -40,20 +40,36 @@ pub(super) fn same_snapshot(
     call: &str,
     current: &'static Sentence,
 ) -> Result<()> {
-    let identity =
-        |it: &Snapshot| (it.snapshot_id.clone(), it.source_volume_id.clone(), it.group_snapshot_id.clone());
-    ensure!(
-        identity(taken) == identity(found),
-        "CreateSnapshot returned {taken:?}, but {call} returns {found:?}"
-    );
-    let sizes = [taken.size_bytes, found.size_bytes];
-    let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
     let time = |it: &Snapshot| it.creation_time.map(|time| (time.seconds, time.nanos));
-    if !same_size || !is_same(time(taken), time(found)) {
-        let other = anyhow!("CreateSnapshot returned {taken:?}, but {call} returns {found:?}");
-        return Err(breaking(other, current));
+    let mut other = Vec::new();
+    for (field, was, is) in [
+        ("snapshot_id", &taken.snapshot_id, &found.snapshot_id),
+        ("source_volume_id", &taken.source_volume_id, &found.source_volume_id),
+        ("group_snapshot_id", &taken.group_snapshot_id, &found.group_snapshot_id),
+    ] {
+        if was != is {
+            other.push(format!("{field} {is:?} in place of {was:?}"));
+        }
     }
-    Ok(())
+    let is_another = !other.is_empty();
+    if taken.size_bytes != 0 && found.size_bytes != 0 && taken.size_bytes != found.size_bytes {
+        other.push(format!("size_bytes {} in place of {}", found.size_bytes, taken.size_bytes));
+    }
+    if !is_same(time(taken), time(found)) {
+        let text = |it| match time(it) {
+            Some((seconds, nanos)) => format!("{seconds}.{nanos:09}"),
+            None => "unset".to_owned(),
+        };
+        other.push(format!("creation_time {} in place of {}", text(found), text(taken)));
+    }
+    if other.is_empty() {
+        return Ok(());
+    }
+    let other = anyhow!("{call} returned another snapshot than CreateSnapshot: {}", other.join(", "));
+    if is_another {
+        return Err(other);
+    }
+    Err(breaking(other, current))
 }
 
 pub(super) async fn get_unknown(f: &Fixture) -> Result<()> {
