@@ -3,7 +3,10 @@
 use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource},
+    v1::{
+        CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource,
+        volume_content_source::Type as Source,
+    },
 };
 use claimcheck_engine::Schedule;
 
@@ -67,10 +70,19 @@ impl Fixture {
         if made.content_source.is_none() {
             self.warn("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
         } else {
+            let said = |source: &Option<VolumeContentSource>| match source
+                .as_ref()
+                .and_then(|it| it.r#type.as_ref())
+            {
+                Some(Source::Snapshot(snapshot)) => format!("snapshot {:?}", snapshot.snapshot_id),
+                Some(Source::Volume(volume)) => format!("volume {:?}", volume.volume_id),
+                None => "neither a snapshot nor a volume".to_owned(),
+            };
             ensure!(
                 made.content_source == source,
-                "a volume was created from {source:?}, but CreateVolume returned the content_source {:?}",
-                made.content_source
+                "a volume was created from {}, but CreateVolume returned as its content_source {}",
+                said(&source),
+                said(&made.content_source)
             );
         }
         Ok(())

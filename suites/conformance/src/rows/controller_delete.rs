@@ -373,7 +373,8 @@ async fn validated_twice(f: &Fixture) -> Result<()> {
     let first = validate(f, &volume).await.works("ValidateVolumeCapabilities")?;
     let again = validate(f, &volume).await.works("ValidateVolumeCapabilities called again")?;
     let (Some(first), Some(again)) = (&first.confirmed, &again.confirmed) else {
-        let answer = |confirmed: bool| if confirmed { "confirmed the capability" } else { "confirmed nothing" };
+        let answer =
+            |confirmed: bool| if confirmed { "confirmed the capability" } else { "confirmed nothing" };
         let (first, again) = (first.confirmed.is_some(), again.confirmed.is_some());
         ensure!(
             first == again,
