@@ -31,8 +31,13 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 /// What all scenarios require of the machine.
 const REQUIRED: &str = "envtest, stock, sidecars";
-/// The first version of Kubernetes with the condition `Unused` of claims (KEP-5541), as a gate that is off by default.
-const UNUSED_SINCE: &str = "1.36";
+/// What scenarios need of Kubernetes: whether one needs it, what it is, and the first version that has it.
+type Feature = (fn(&Scenario) -> bool, &'static str, &'static str);
+const FEATURES: [Feature; 2] = [
+    // A feature gate, which is off by default.
+    (|scenario| scenario.unused, "the condition Unused of claims (KEP-5541)", "1.36"),
+    (names_attributes, "VolumeAttributesClasses of storage.k8s.io/v1 (KEP-3751)", "1.34"),
+];
 
 struct Test {
     pair: Pair,
@@ -86,11 +91,14 @@ fn main() -> ExitCode {
     };
     let version = pair.version();
     let table = table.of_version(&version);
-    let mut scenarios = scenarios;
-    if older(&version, UNUSED_SINCE) {
-        scenarios.retain(|scenario| !scenario.unused);
-        println!("scenarios of the condition Unused are left out: Kubernetes has it from {UNUSED_SINCE}, this is {version}");
+    let (mut scenarios, all) = (scenarios, scenarios.len());
+    for (needs, what, since) in FEATURES.iter().filter(|(.., since)| older(&version, since)) {
+        scenarios.retain(|scenario| !needs(scenario));
+        println!(
+            "scenarios with {what} are left out: Kubernetes has that from {since}, and this is {version}"
+        );
     }
+    let runs_all = runs_all && scenarios.len() == all;
     let test = Arc::new(Test { pair, table, differed_once: AtomicUsize::new(0) });
     let trials = scenarios.into_iter().map(|scenario| {
         let (test, handle, scenario) = (test.clone(), runtime.handle().clone(), Arc::new(scenario));
@@ -128,6 +136,12 @@ fn main() -> ExitCode {
 fn older(version: &str, other: &str) -> bool {
     let minor = |text: &str| text.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
     minor(version) < minor(other)
+}
+
+/// Whether a scenario names the VolumeAttributesClass of a claim.
+fn names_attributes(scenario: &Scenario) -> bool {
+    let text = format!("{scenario:?}");
+    ["attributes-class", "volumeAttributesClassName"].iter().any(|name| text.contains(name))
 }
 
 /// All are ignored: `ci/test` runs those that are not slow where [`REQUIRED`] is present.
