@@ -138,14 +138,14 @@ fn secrets_that_a_driver_quotes_to_stock_sidecars_are_in_no_report() {
         ],
     );
     let events = fs::read_to_string(run.folder().join("events.ndjson")).expect("events");
-    assert!(events.contains("***stripped***"), "no error quoted the secret: {events}");
+    assert!(events.contains("[hidden by claimcheck]"), "no error quoted the secret: {events}");
     let mut searched = Vec::new();
     search(&run.folder(), &mut searched);
     for (path, text) in searched.iter().filter(|(path, _)| !path.ends_with("kubeconfig")) {
         assert!(!text.contains("9d41c7e2"), "{} contains the secret", path.display());
     }
     assert!(searched.iter().any(|(path, text)| {
-        path.ends_with("cluster/sidecar-provisioner.log") && text.contains("***stripped***")
+        path.ends_with("cluster/sidecar-provisioner.log") && text.contains("[hidden by claimcheck]")
     }));
     nothing_left(&run.tag);
 }

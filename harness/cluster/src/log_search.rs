@@ -130,11 +130,11 @@ mod tests {
         let written: String = ["a\n", "of-the-command-line\n", "b cc-marker-1-secret\n"]
             .map(|line| filter.apply(line))
             .concat();
-        assert_eq!(written, "a\n***stripped***\nb ***stripped***\n");
+        assert_eq!(written, "a\n[hidden by claimcheck]\nb [hidden by claimcheck]\n");
         let [(log, found)] = &*disclosures.found() else { panic!("{disclosures:?}") };
         assert_eq!(
             (log.as_str(), found.to_string().as_str()),
-            ("driver-node-1.log", "line 3: b ***stripped***")
+            ("driver-node-1.log", "line 3: b [hidden by claimcheck]")
         );
     }
 

@@ -82,7 +82,7 @@ mod tests {
         for mut event in events {
             redact(&mut event, &secrets);
             let line = serde_json::to_string(&event).unwrap();
-            assert!(line.contains("bad token ***stripped***") && !line.contains("eyJ"), "{line}");
+            assert!(line.contains("bad token [hidden by claimcheck]") && !line.contains("eyJ"), "{line}");
             assert!(!line.contains("hunter2"), "{line}");
         }
     }

@@ -102,7 +102,7 @@ impl Collector {
         let words = secrets.flat_map(|secret| [secret, secret.rsplit(' ').next().unwrap_or_default()]);
         let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-        words.iter().fold(text.to_owned(), |text, word| text.replace(word, "***stripped***"))
+        words.iter().fold(text.to_owned(), |text, word| text.replace(word, "[hidden by claimcheck]"))
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
             let output = format!("started\n{text}\nGRPC response: ok\n");
             let found = Disclosure::all(&known(), &output);
             assert_eq!(found.iter().map(|found| found.line).collect::<Vec<_>>(), [2], "{text}");
-            assert!(found[0].text.contains("***stripped***"), "{}", found[0]);
+            assert!(found[0].text.contains("[hidden by claimcheck]"), "{}", found[0]);
             assert!(
                 !found[0].text.contains("cc-marker") && !found[0].text.contains(&account),
                 "{}",
@@ -146,7 +146,7 @@ mod tests {
     fn ordinary_lines_are_no_disclosures() {
         let other = token(r#"{"iss":"https://cloud","sub":"machine"}"#);
         let output = format!(
-            "user admin logged in\nsecrets: ***stripped***\n{other}\neyJ. eyJhbGciOiJSUzI1NiJ9.x\ncc-marker-0f\n"
+            "user admin logged in\nsecrets: [hidden by claimcheck]\n{other}\neyJ. eyJhbGciOiJSUzI1NiJ9.x\ncc-marker-0f\n"
         );
         assert_eq!(Disclosure::all(&known(), &output), []);
     }

@@ -88,7 +88,7 @@ mod tests {
         let mut text = "Secret { password: \"pass\\\"<&>word\" }".to_owned();
         for times in 0..3 {
             let clean = known.hide(&text).into_owned();
-            assert!(clean.contains("***stripped***") && !clean.contains("<&>"), "{times}: {clean}");
+            assert!(clean.contains("[hidden by claimcheck]") && !clean.contains("<&>"), "{times}: {clean}");
             let quoted = serde_json::Value::from(text).to_string();
             text = format!("err={quoted}");
         }
@@ -101,11 +101,11 @@ mod tests {
         assert!(matches!(known.hide(text), Cow::Borrowed(_)));
         known.add(&["hunter2\n".to_owned(), " ".to_owned()]);
         known.clone().add(&["hunter2\n".to_owned()]);
-        assert_eq!(known.hide(text), "ProvisioningFailed: bad password \"***stripped***\"");
+        assert_eq!(known.hide(text), "ProvisioningFailed: bad password \"[hidden by claimcheck]\"");
         // The encoding of a longer text that ends with the secret.
-        assert_eq!(known.hide("Zm9vaHVudGVyMg is encoded"), "Zm9v***stripped*** is encoded");
+        assert_eq!(known.hide("Zm9vaHVudGVyMg is encoded"), "Zm9v[hidden by claimcheck] is encoded");
         let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
-        assert_eq!(known.hide(token), "***stripped***");
+        assert_eq!(known.hide(token), "[hidden by claimcheck]");
         assert_eq!(format!("{known:?}"), "KnownSecrets(1)");
     }
 }

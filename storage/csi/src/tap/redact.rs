@@ -8,7 +8,7 @@ use base64::{
 };
 
 /// The replacement for a secret, as in csi-lib-utils' protosanitizer.
-pub(super) const STRIPPED: &str = "***stripped***";
+pub(super) const STRIPPED: &str = "[hidden by claimcheck]";
 /// The number of characters from which on a secret is removed wherever it occurs. A shorter one may be a part of other
 /// words by chance, and their rest would disclose it: it is removed only where it is a word, or quoted.
 const LONG: usize = 6;
@@ -197,36 +197,36 @@ mod tests {
     fn secrets_are_removed_longest_first_and_markers_stay() {
         assert_eq!(
             clean("bad key abcdef, or abc", &["abc", "abcdef"]),
-            "bad key ***stripped***, or ***stripped***"
+            "bad key [hidden by claimcheck], or [hidden by claimcheck]"
         );
-        assert_eq!(clean("a b", &["a", "*", "stripped"]), "***stripped*** b");
+        assert_eq!(clean("a b", &["a", "*", "stripped"]), "[hidden by claimcheck] b");
         assert_eq!(clean("nothing", &["", " \n"]), "nothing");
     }
 
     #[test]
     fn short_secrets_are_removed_where_they_are_words() {
         for (text, expected) in [
-            ("cannot mount mo", "cannot mount ***stripped***"),
+            ("cannot mount mo", "cannot mount [hidden by claimcheck]"),
             (
                 "mo, password=mo; user:mo@host",
-                "***stripped***, password=***stripped***; user:***stripped***@host",
+                "[hidden by claimcheck], password=[hidden by claimcheck]; user:[hidden by claimcheck]@host",
             ),
-            ("map[password:mo]", "map[password:***stripped***]"),
-            (r#"{"password":"mo","mode":"a"}"#, r#"{"password":"***stripped***","mode":"a"}"#),
+            ("map[password:mo]", "map[password:[hidden by claimcheck]]"),
+            (r#"{"password":"mo","mode":"a"}"#, r#"{"password":"[hidden by claimcheck]","mode":"a"}"#),
             (
                 r#"\"mo\" \nmo \x01mo \u003cmo\u003e"#,
-                r#"\"***stripped***\" \n***stripped*** \x01***stripped*** \u003c***stripped***\u003e"#,
+                r#"\"[hidden by claimcheck]\" \n[hidden by claimcheck] \x01[hidden by claimcheck] \u003c[hidden by claimcheck]\u003e"#,
             ),
             ("memo mo_ 1mo émo", "memo mo_ 1mo émo"),
             // base64 of it, and of another text.
-            ("token bW8= and bW8x", "token ***stripped***= and bW8x"),
+            ("token bW8= and bW8x", "token [hidden by claimcheck]= and bW8x"),
         ] {
             assert_eq!(clean(text, &["mo"]), expected, "{text}");
         }
         // Five characters, of which two are white space at the end.
-        assert_eq!(clean("a12345b 123", &["123\n\n"]), "a12345b ***stripped***");
+        assert_eq!(clean("a12345b 123", &["123\n\n"]), "a12345b [hidden by claimcheck]");
         // Six characters.
-        assert_eq!(clean("a123456b", &["123456"]), "a***stripped***b");
+        assert_eq!(clean("a123456b", &["123456"]), "a[hidden by claimcheck]b");
     }
 
     #[test]
@@ -241,13 +241,13 @@ mod tests {
             // JSON of other languages
             "p\\\"q\\\\<&>\\n\\u0001\u{7f}é\u{200b}\u{1f512}\u{e0001}",
         ] {
-            assert_eq!(clean(&format!("a {form} z"), &[secret]), "a ***stripped*** z", "{form}");
+            assert_eq!(clean(&format!("a {form} z"), &[secret]), "a [hidden by claimcheck] z", "{form}");
         }
         // base64 -w0, with the padding that remains; the second has the characters that differ in URLs.
         for (secret, base64) in [("hunter2", "aHVudGVyMg"), ("??>>?", "Pz8+Pj8"), ("??>>?", "Pz8-Pj8")] {
-            assert_eq!(clean(&format!("{base64}=="), &[secret]), "***stripped***==", "{base64}");
+            assert_eq!(clean(&format!("{base64}=="), &[secret]), "[hidden by claimcheck]==", "{base64}");
         }
-        assert_eq!(clean("login hunter2 failed", &["hunter2\n"]), "login ***stripped*** failed");
+        assert_eq!(clean("login hunter2 failed", &["hunter2\n"]), "login [hidden by claimcheck] failed");
     }
 
     #[test]
@@ -261,23 +261,29 @@ mod tests {
     fn long_messages_are_cut_without_cutting_a_secret() {
         let text = format!("{}secret{}", "x".repeat(LONGEST - 1), "y".repeat(1 << 20));
         let clean = clean(&text, &["secret"]);
-        assert!(clean.ends_with("x***stripped***…") && clean.len() < LONGEST + 20, "{}", clean.len());
+        assert!(clean.ends_with("x[hidden by claimcheck]…") && clean.len() < LONGEST + 20, "{}", clean.len());
     }
 
     #[test]
     fn tokens_are_removed_and_other_words_stay() {
         let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
         for (text, expected) in [
-            (format!("token {token}."), "token ***stripped***"),
-            (format!(r#"{{\"a\":{{\"token\":\"{token}\"}}}}"#), r#"{\"a\":{\"token\":\"***stripped***\"}}"#),
-            (format!("{token} Bearer%20{token}, x"), "***stripped*** Bearer%20***stripped***, x"),
+            (format!("token {token}."), "token [hidden by claimcheck]"),
+            (
+                format!(r#"{{\"a\":{{\"token\":\"{token}\"}}}}"#),
+                r#"{\"a\":{\"token\":\"[hidden by claimcheck]\"}}"#,
+            ),
+            (
+                format!("{token} Bearer%20{token}, x"),
+                "[hidden by claimcheck] Bearer%20[hidden by claimcheck], x",
+            ),
             // The API server cuts long messages of Events.
-            (format!("x {}", &token[..30]), "x ***stripped***"),
+            (format!("x {}", &token[..30]), "x [hidden by claimcheck]"),
             ("eyJ and eyJhbGci. It".to_owned(), "eyJ and eyJhbGci. It"),
             ("no token".to_owned(), "no token"),
         ] {
             assert_eq!(without_tokens(&text), expected, "{text}");
         }
-        assert_eq!(clean(&format!("bad {token}"), &[]), "bad ***stripped***");
+        assert_eq!(clean(&format!("bad {token}"), &[]), "bad [hidden by claimcheck]");
     }
 }

@@ -91,7 +91,7 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
 
     let records = drain(&mut records);
     assert!(!serde_json::to_string(&records).unwrap().contains(SECRET));
-    let message = r#"still in use, {"password": "***stripped***"}"#.to_owned();
+    let message = r#"still in use, {"password": "[hidden by claimcheck]"}"#.to_owned();
     assert_eq!(records[0].end, None);
     let end = records[1].end.as_ref().unwrap();
     assert_eq!((end.code, end.message.as_ref()), (Code::FailedPrecondition, Some(&message)));
@@ -118,7 +118,7 @@ async fn records_hold_no_token_of_a_pod() {
     assert!(status.message().contains(SECRET), "the caller gets what the driver said");
 
     let message = drain(&mut records).remove(1).end.and_then(|end| end.message);
-    let expected = format!(r#"unusable: {{"{TOKENS}": "***stripped***"}}"#);
+    let expected = format!(r#"unusable: {{"{TOKENS}": "[hidden by claimcheck]"}}"#);
     assert_eq!(message.as_ref(), Some(&expected));
 }
 
