@@ -19,6 +19,12 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     format!("csi-{}", sha256(format!("{handle}{driver}{node}")))
 }
 
+/// The handle of the CSI inline volume of a pod, by the pod's uid and the volume's name there.
+/// Upstream: `makeVolumeHandle` in `pkg/volume/csi/csi_mounter.go`.
+pub fn inline_volume_handle(pod: &str, volume: &str) -> String {
+    format!("csi-{}", sha256(format!("{pod}{volume}")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

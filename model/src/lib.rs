@@ -41,7 +41,7 @@ pub use class_label::{PER_CASE, class_label};
 pub use component_fault::ComponentFault;
 pub use csi_method::{CsiMethod, RpcMethod, UnknownMethod};
 pub use denial::{Denial, DeniedObject};
-pub use digest::{attachment_name, sha256};
+pub use digest::{attachment_name, inline_volume_handle, sha256};
 pub use event::*;
 pub use evidence::{FailureDump, Log, ObjectEvent};
 pub use kubelet_path::KubeletPath;

@@ -1,6 +1,6 @@
 //! Leftovers of claims: queried after every case, for its own claims, since cases run in parallel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{CsiMethod, LeakKind, Phase, SubjectIds};
 use serde::Serialize;
@@ -48,6 +48,26 @@ impl Balance {
         [&self.calls, &self.repeated].into_iter().filter_map(|calls| calls.get(&method)).sum()
     }
 
+    /// Adds what is left of other objects, and their calls.
+    pub fn add(&mut self, other: Self) {
+        self.left.extend(other.left);
+        self.open.extend(other.open);
+        self.succeeded.extend(other.succeeded);
+        self.succeeded.sort();
+        for (sums, counts) in [
+            (&mut self.calls, other.calls),
+            (&mut self.repeated, other.repeated),
+            (&mut self.injected, other.injected),
+        ] {
+            for (method, count) in counts {
+                *sums.entry(method).or_default() += count;
+            }
+        }
+        for (kind, count) in other.counts {
+            *self.counts.entry(kind).or_default() += count;
+        }
+    }
+
     /// Whether nothing is left, and nothing is in progress.
     pub fn is_clean(&self) -> bool {
         self.left.is_empty() && self.open.is_empty()
@@ -59,8 +79,10 @@ impl Timeline {
     /// aborted, as reported by [`Timeline::finish`].
     pub fn balance<'a>(&self, claims: impl IntoIterator<Item = &'a str>) -> Balance {
         let mut balance = Balance::default();
+        // Two claims may have volumes with one handle, or one volume in turn.
+        let mut counted = BTreeSet::new();
         for uid in claims {
-            self.add_claim(uid, &mut balance);
+            self.add_claim(uid, &mut counted, &mut balance);
         }
         balance.left.sort();
         balance.left.dedup();
@@ -73,11 +95,11 @@ impl Timeline {
     /// What is left of a volume without a claim, and the calls for it.
     pub fn balance_of_volume(&self, driver: String, handle: String) -> Balance {
         let mut balance = Balance::default();
-        self.add_volume((driver, handle), &mut balance);
+        self.add_volume((driver, handle), &mut BTreeSet::new(), &mut balance);
         balance
     }
 
-    fn add_claim(&self, uid: &str, balance: &mut Balance) {
+    fn add_claim(&self, uid: &str, counted: &mut BTreeSet<Handle>, balance: &mut Balance) {
         let left = &mut balance.left;
         // The caller has its uid, so it existed: the watch is delayed, and its state is not known yet.
         let Some(claim) = self.state.claims.get(uid) else {
@@ -105,14 +127,17 @@ impl Timeline {
             if volume.deleted.is_none() {
                 left.push((LeakKind::Volume, claim.volume.clone()));
             }
-            self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
+            self.add_volume((volume.driver.clone(), volume.handle.clone()), counted, balance);
             // CreateVolume has only the volume's name; some drivers use it as the handle too.
-            if volume.handle != claim.volume {
-                self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
+            self.add_calls((volume.driver.clone(), claim.volume.clone()), counted, balance);
+        } else {
+            // No volume was created: the calls for one failed.
+            for driver in self.calls.drivers() {
+                self.add_calls((driver.to_owned(), format!("pvc-{uid}")), counted, balance);
             }
         }
         for (uid, snapshot) in self.state.snapshots.of(&claim.key) {
-            self.add_snapshot(uid, snapshot, balance);
+            self.add_snapshot(uid, snapshot, counted, balance);
         }
         let concerned = self.concerned_by_claim(uid);
         let facts = self.facts();
@@ -130,7 +155,7 @@ impl Timeline {
         volumes.any(|volume| volume.published.is_some() && volume.unpublished.is_none())
     }
 
-    fn add_volume(&self, handle: (String, String), balance: &mut Balance) {
+    fn add_volume(&self, handle: Handle, counted: &mut BTreeSet<Handle>, balance: &mut Balance) {
         let on = |node: &str, what: &str| format!("{} on {node}{what}", handle.1);
         let from = (handle.clone(), String::new());
         let attached = self.sets.attached.range(from.clone()..).take_while(|(other, _)| *other == handle);
@@ -144,14 +169,22 @@ impl Timeline {
         let mounted =
             mounted.map(|(_, node, target)| (LeakKind::Mounted, on(node, &format!(" at {target}"))));
         balance.left.extend(mounted);
-        for (kind, count) in self.sets.counts.get(&handle).into_iter().flatten() {
-            *balance.counts.entry(*kind).or_default() += count;
+        if !counted.contains(&handle) {
+            for (kind, count) in self.sets.counts.get(&handle).into_iter().flatten() {
+                *balance.counts.entry(*kind).or_default() += count;
+            }
         }
-        self.add_calls(&handle, balance);
+        self.add_calls(handle, counted, balance);
     }
 
     /// A retained snapshot remains in the driver, too, until it is imported and deleted.
-    fn add_snapshot(&self, uid: &str, snapshot: &Snapshot, balance: &mut Balance) {
+    fn add_snapshot(
+        &self,
+        uid: &str,
+        snapshot: &Snapshot,
+        counted: &mut BTreeSet<Handle>,
+        balance: &mut Balance,
+    ) {
         if snapshot.deleted.is_none() {
             balance.left.push((LeakKind::Snapshot, snapshot.key.to_string()));
         }
@@ -164,11 +197,16 @@ impl Timeline {
             if self.tap == Tap::Present && !self.calls.deleted.contains(deleted_as) {
                 balance.left.push((LeakKind::BackendSnapshot, content.handle.1.clone()));
             }
-            self.add_calls(&content.handle, balance);
+            self.add_calls(content.handle.clone(), counted, balance);
         }
     }
 
-    fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
+    /// Adds the calls for a volume or snapshot, once.
+    fn add_calls(&self, handle: Handle, counted: &mut BTreeSet<Handle>, balance: &mut Balance) {
+        let handle = &handle;
+        if !counted.insert(handle.clone()) {
+            return;
+        }
         let CallCounts { calls, repeated } = self.calls.count(handle);
         for (counts, sums) in [(calls, &mut balance.calls), (repeated, &mut balance.repeated)] {
             for (method, count) in counts {

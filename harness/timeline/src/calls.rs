@@ -104,6 +104,11 @@ pub(super) struct CallLog {
 }
 
 impl CallLog {
+    /// The drivers of which calls are recorded.
+    pub fn drivers(&self) -> impl Iterator<Item = &str> {
+        self.recorded_drivers.iter().map(String::as_str)
+    }
+
     /// Whether any calls of this driver are recorded.
     pub fn has_record_of(&self, driver: &str) -> bool {
         self.recorded_drivers.contains(driver)

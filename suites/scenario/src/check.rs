@@ -5,6 +5,7 @@ use claimcheck_model::{CsiMethod, UnknownMethod, unknown};
 use serde_json::Value;
 
 use crate::{
+    fields,
     file::{Answer, Expect, Given, How, Object, Requires, Scenario, Script, Step, World},
     kind::Kind,
     reference::split,
@@ -35,7 +36,74 @@ pub fn scenario(scenario: &Scenario) -> Vec<Slip> {
     let given =
         [wrong_name(&scenario.name), no_steps(&scenario.steps), script(&scenario.driver, scenario.world)];
     let given = given.into_iter().flatten().chain(expected).map(whole);
-    given.chain(steps).chain(not_held(&scenario.steps)).chain(not_here(scenario)).collect()
+    let steps = steps.chain(not_held(&scenario.steps)).chain(not_here(scenario));
+    let steps = steps.chain(early(scenario)).chain(without_parameters(scenario));
+    given.chain(steps).chain(scenario.given.iter().filter_map(|of| Some(whole(stray(of)?)))).collect()
+}
+
+/// A field that an object to be created does not have.
+fn stray(object: &Object) -> Option<String> {
+    let (kind, _) = object.kind_and_name()?;
+    match object.form() {
+        Ok(Given::Short(_, more)) => fields::stray(kind, &more),
+        Ok(Given::Manifest(manifest)) => fields::stray(kind, manifest),
+        Ok(Given::File(_)) | Err(_) => None,
+    }
+}
+
+/// A field that the objects of a step do not have; it may be what the API server must refuse.
+fn stray_of(step: &Step) -> Option<String> {
+    let of = |name: &str, part: &Value| fields::stray(split(name).ok()?.0, part);
+    let waits = [&step.until, &step.never].into_iter().flatten();
+    let waited = waits.into_iter().find_map(|what| match (Subject::parse(what), &step.has) {
+        (Ok(Subject::Object(object)), Some(has)) => of(object, has),
+        _ => None,
+    });
+    if step.rejected || step.error.is_some() {
+        return waited;
+    }
+    let created = step.create.iter().chain(&step.apply);
+    let mut created = created.filter_map(|object| {
+        let (kind, _) = object.kind_and_name()?;
+        stray(object).or_else(|| fields::stray(kind, &step.with))
+    });
+    let patched = step.patch.iter().find_map(|object| of(object, &step.with));
+    waited.or_else(|| created.next()).or(patched)
+}
+
+/// An answer for the node of a pod, when no pod runs yet.
+fn early(scenario: &Scenario) -> Option<Slip> {
+    let node = |answer: &Answer| answer.node.clone().filter(|node| node.starts_with("pod "));
+    let (method, node) = scenario
+        .driver
+        .iter()
+        .find_map(|(method, answers)| Some((method, answers.iter().find_map(node)?)))?;
+    let what = format!(
+        "driver: {method}: node: {node} runs on no node yet: write the answer in a step after it does"
+    );
+    Some(Slip { line: 0, what })
+}
+
+/// A VolumeAttributesClass without parameters, which the API server refuses.
+fn without_parameters(scenario: &Scenario) -> Option<Slip> {
+    let lacks = |object: &Object, with: &Value| match object.form() {
+        Ok(Given::Short(name, more)) if name.starts_with("attributes-class ") => {
+            [&more, with].into_iter().all(|of| of["parameters"].is_null())
+        }
+        _ => false,
+    };
+    let given = scenario.given.iter().map(|object| (0, object, &Value::Null));
+    let created = scenario
+        .steps
+        .iter()
+        .flat_map(|step| step.create.iter().chain(&step.apply).map(|object| (step.line, object, &step.with)));
+    let of_cluster = given.chain(created).filter(|_| scenario.world == World::Cluster);
+    let (line, object, _) = of_cluster.into_iter().find(|(_, object, with)| lacks(object, with))?;
+    let name = object.short().unwrap_or_default();
+    let what = format!(
+        "{name}: Kubernetes requires parameters: write those of the driver in `with: {{ parameters: .. }}`"
+    );
+    Some(Slip { line, what })
 }
 
 fn wrong_name(name: &str) -> Option<String> {
@@ -235,7 +303,7 @@ fn step(step: &Step, world: World) -> Option<String> {
     if let Some(what) = step.driver.as_ref().and_then(|answers| script(answers, world)) {
         return Some(what);
     }
-    in_world(step, &set, world)
+    stray_of(step).or_else(|| in_world(step, &set, world))
 }
 
 /// The calls that are about one volume or snapshot, and so belong to a claim.

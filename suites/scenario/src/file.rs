@@ -66,6 +66,9 @@ pub struct Scenario {
     /// What must hold for the whole scenario, at its end.
     #[serde(default)]
     pub expect: Expect,
+    /// The line of `expect` in the file; 0 without it.
+    #[serde(skip)]
+    pub expect_line: u64,
 }
 
 /// Who acts besides the storage controllers.

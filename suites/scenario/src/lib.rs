@@ -14,6 +14,7 @@
 mod actor;
 mod check;
 mod compare;
+mod fields;
 mod file;
 mod kind;
 mod matching;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Whether an object has all these fields; each item of a list must have a counterpart. `null` stands for a field that
+/// Whether an object has all these fields; each item of a list must have a counterpart of its own. `null` stands for a field that
 /// is absent, and the text `*` for any value.
 pub fn matches(object: &Value, has: &Value) -> bool {
     match has {
@@ -17,11 +17,33 @@ pub fn matches(object: &Value, has: &Value) -> bool {
             if items.is_empty() {
                 of.is_empty()
             } else {
-                items.iter().all(|item| of.iter().any(|one| matches(one, item)))
+                let fits: Vec<Vec<usize>> = items
+                    .iter()
+                    .map(|item| (0..of.len()).filter(|one| matches(&of[*one], item)).collect())
+                    .collect();
+                each_has_its_own(&fits, of.len())
             }
         }
         plain => object == plain,
     }
+}
+
+/// Whether each item can have another of the counterparts that fit it (augmenting paths of a bipartite graph).
+fn each_has_its_own(fits: &[Vec<usize>], counterparts: usize) -> bool {
+    fn take(item: usize, fits: &[Vec<usize>], tried: &mut [bool], taken: &mut [Option<usize>]) -> bool {
+        fits[item].iter().any(|one| {
+            if std::mem::replace(&mut tried[*one], true) {
+                return false;
+            }
+            let is_free = taken[*one].is_none_or(|other| take(other, fits, tried, taken));
+            if is_free {
+                taken[*one] = Some(item);
+            }
+            is_free
+        })
+    }
+    let mut taken = vec![None; counterparts];
+    (0..fits.len()).all(|item| take(item, fits, &mut vec![false; counterparts], &mut taken))
 }
 
 /// The fields of `has` that an object does not have, each with what is expected and what was seen.
@@ -75,6 +97,9 @@ mod tests {
             (json!({ "a": [{ "t": "y" }] }), true),
             (json!({ "a": [{ "t": "x", "s": 2 }] }), false),
             (json!({ "a": [] }), false),
+            (json!({ "a": ["*", { "t": "x" }] }), true),
+            (json!({ "a": [{ "t": "x" }, { "t": "x" }] }), false),
+            (json!({ "a": ["*", "*", "*"] }), false),
             (json!({ "b": "c", "d": null }), true),
             (json!({ "b": null }), false),
             (json!({ "b": "*", "a": "*" }), true),

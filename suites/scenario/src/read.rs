@@ -92,6 +92,8 @@ struct Lines {
     given: Vec<Spanned<IgnoredAny>>,
     #[serde(default)]
     steps: Vec<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    expect: Option<Spanned<IgnoredAny>>,
 }
 
 /// Reads the scenarios of files, and of all files in folders.
@@ -160,6 +162,41 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ScenarioError> {
 /// # Errors
 /// It is not a scenario file.
 pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
+    let error = match parse_whole(path, text) {
+        Err(ScenarioError::Form { slips, path }) => ScenarioError::Form { slips, path },
+        other => return other,
+    };
+    // A document that cannot be read hides what is wrong in the others.
+    let parts = if is_list(text) { Vec::new() } else { parts(text) };
+    let wrong = parts.iter().filter_map(|part| match parse_whole(path, part) {
+        Err(ScenarioError::Form { slips, .. }) => Some(slips),
+        _ => None,
+    });
+    let slips: Vec<Slip> = wrong.flatten().collect();
+    if slips.is_empty() { Err(error) } else { Err(ScenarioError::Form { path: path.to_owned(), slips }) }
+}
+
+/// The documents of a text, each with empty lines in place of those before it.
+fn parts(text: &str) -> Vec<String> {
+    let (mut parts, mut part) = (Vec::new(), String::new());
+    let is_content = |part: &str| {
+        let mut lines = part.lines().map(str::trim);
+        lines.any(|line| !line.is_empty() && !line.starts_with('#'))
+    };
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_end() == "---" {
+            parts.push(std::mem::replace(&mut part, "\n".repeat(number + 1)));
+        } else {
+            part.push_str(line);
+            part.push('\n');
+        }
+    }
+    parts.push(part);
+    parts.retain(|part| is_content(part));
+    parts
+}
+
+fn parse_whole(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
     let form = |line, what: String| ScenarioError::form(path, line, what);
     let lines: Vec<Lines> = documents(path, text)?;
     if let Some(kind) = lines.iter().filter_map(|of| of.kind.as_ref()).find(|kind| kind.value != KIND) {
@@ -185,6 +222,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Vec<Read>, ScenarioError> {
         for (step, of) in scenario.steps.iter_mut().zip(&lines.steps) {
             step.line = line_of(of);
         }
+        scenario.expect_line = lines.expect.as_ref().map_or(0, line_of);
         let given = scenario.given.iter().zip(lines.given.iter().map(line_of));
         let given =
             given.filter_map(|(object, line)| Some(Slip { line, what: check::object(object).err()? }));
@@ -297,9 +335,27 @@ fn yaml(path: &Path, error: &Yaml) -> ScenarioError {
             claimcheck_model::unknown("value", variant, expected)
         }
         Yaml::SerdeMissingField { field, .. } => format!("the field {field} is missing"),
-        other => other.to_string(),
+        Yaml::DuplicateMappingKey { key, .. } => match key {
+            Some(key) => format!("{key} is there twice"),
+            None => "a field is there twice".to_owned(),
+        },
+        other => plain(&other.to_string()),
     };
     ScenarioError::form(path, line, what)
+}
+
+/// The parser's words in those of an author.
+fn plain(text: &str) -> String {
+    const WORDS: [(&str, &str); 6] = [
+        ("invalid u64", "this is a whole number, without a unit"),
+        ("invalid u32", "this is a whole number, without a unit"),
+        ("invalid usize", "this is a whole number, without a unit"),
+        ("expected sequence start", "this is a list: `[one, two]`, or lines that begin with `- `"),
+        ("expected mapping start", "this has fields: `name: value`"),
+        ("strict mode expects true/false", "this is true or false"),
+    ];
+    let found = WORDS.iter().find(|(word, _)| text.contains(word));
+    found.map_or_else(|| text.to_owned(), |(_, plain)| (*plain).to_owned())
 }
 
 #[cfg(test)]

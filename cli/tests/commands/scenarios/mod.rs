@@ -190,6 +190,25 @@ fn a_mistake_in_a_file_starts_nothing() {
 
 /// The same file on two clusters of one kind is equal; with a fault on one of them it is not.
 #[test]
+fn steps_fail_if_what_they_say_does_not_hold() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/scenarios/steps.yaml");
+    let (output, summary) = run(&file, &[], folder.path());
+    let text = fs::read_to_string(&file).expect("a file");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("documents");
+    let results = summary["results"].as_array().cloned().unwrap_or_default();
+    for document in &documents {
+        let (name, about) = (&document["name"], document["about"].as_str().expect("a text"));
+        let result = results.iter().find(|result| result["name"] == *name).expect("it ran");
+        let reason = result["reason"].as_str().unwrap_or_default();
+        match name.as_str().is_some_and(|name| name.starts_with("wrong-")) {
+            true => assert!(result["result"] == "failed" && reason.contains(about), "{name}: {reason}"),
+            false => assert_eq!(result["result"], "passed", "{name}: {reason} {}", printed(&output)),
+        }
+    }
+}
+
+#[test]
 fn two_sides_are_compared_at_their_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("claim.yaml");

@@ -112,7 +112,20 @@ pub(super) fn reads_response(method: &RpcMethod) -> bool {
 pub(super) fn request_facts(method: &RpcMethod, body: &[u8]) -> Facts {
     let Some((rpc, message)) = method.csi().zip(unframed(body)) else { return Facts::default() };
     let facts = read(rpc, message).unwrap_or_default();
-    Facts { claim: (rpc == CsiMethod::CreateVolume).then(|| claim(message)).flatten(), ..facts }
+    let claim = match rpc {
+        CsiMethod::CreateVolume => claim(message),
+        CsiMethod::NodePublishVolume => pod(message),
+        _ => None,
+    };
+    Facts { claim, ..facts }
+}
+
+/// The pod of a CSI inline volume, which has no claim, as the kubelet passes it if the CSIDriver has podInfoOnMount.
+fn pod(message: &[u8]) -> Option<String> {
+    let context = v1::NodePublishVolumeRequest::decode(message).ok()?.volume_context;
+    let of = |key: &str| context.get(&format!("csi.storage.k8s.io/{key}"));
+    let is_inline = of("ephemeral").is_some_and(|value| value == "true");
+    is_inline.then(|| Some(format!("/{}/pod {}/", of("pod.namespace")?, of("pod.name")?))).flatten()
 }
 
 /// The claim in the parameters of CreateVolume.

@@ -36,7 +36,8 @@ pub struct FaultPlan {
 pub struct FaultRule {
     /// The RPC: `NodeStageVolume`, the full path `/csi.v1.Node/NodeStageVolume`, or `*` for each.
     pub method: String,
-    /// Only calls of this component, e.g. `node/worker-1`.
+    /// Only calls of this component, e.g. `node/worker-1`, or of controllers that attach to this node or detach from it, by
+    /// the driver's node id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
     /// Only calls with this text in the volume id, the requested volume name, or its claim as `/namespace/name/`.
@@ -136,7 +137,10 @@ impl FaultRule {
         let volumes = [&call.volume_id, &call.volume_name, &call.claim];
         let is_method = ["*", call.method.path(), call.method.as_str()].contains(&self.method.as_str());
         is_method
-            && self.component.as_ref().is_none_or(|component| *component == call.component)
+            && self.component.as_ref().is_none_or(|component| {
+                *component == call.component
+                    || component.strip_prefix("node/").is_some_and(|node| call.node.as_deref() == Some(node))
+            })
             && self.volume.as_ref().is_none_or(|part| volumes.into_iter().flatten().any(|v| v.contains(part)))
     }
 }
@@ -283,6 +287,17 @@ mod tests {
             assert_eq!(faults.next(&call), expected, "{component} {method} {id}");
         }
         assert_eq!(faults.next(&call("node/a", STAGE, None)), None);
+    }
+
+    #[test]
+    fn a_rule_for_a_node_hits_the_calls_that_attach_to_it() {
+        let faults = Faults::default();
+        faults.set(FaultRule::new("*", FaultAction::Hang).for_component("node/a").into());
+        for (node, hit) in [("a", true), ("b", false)] {
+            let attach = call("attacher", CsiMethod::ControllerPublishVolume, Some("vol"));
+            let attach = TapRecord { node: Some(node.to_owned()), ..attach };
+            assert_eq!(faults.next(&attach).is_some(), hit, "{node}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub struct TapRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
     /// The claim of CreateVolume as `/namespace/name/`, for faults alone: the built-in provisioner says it to the tap, others
-    /// in the parameters with `--extra-create-metadata`.
+    /// in the parameters with `--extra-create-metadata`. Of NodePublishVolume of an inline volume the pod, `/namespace/pod name/`.
     #[serde(skip)]
     pub claim: Option<String>,
     /// The driver's node id in ControllerPublishVolume and ControllerUnpublishVolume.

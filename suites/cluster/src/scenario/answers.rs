@@ -13,6 +13,7 @@ use claimcheck_model::CsiMethod;
 use claimcheck_scenario::{Answer, Key, References, Script, Store};
 use serde_json::Value;
 
+use super::inline;
 use crate::refusal::INJECTED;
 
 /// How calls are answered now.
@@ -43,6 +44,11 @@ impl Answers {
     /// Calls of a method are held.
     pub(super) fn hold(&mut self, method: &str, answer: Answer, references: &References, store: &Store) {
         self.held.insert(method.to_owned(), Meant::new(method, answer, references, store));
+    }
+
+    /// Whether calls of a method are held.
+    pub(super) fn is_held(&self, method: CsiMethod) -> bool {
+        self.held.contains_key(method.as_str())
     }
 
     /// They go on.
@@ -102,16 +108,31 @@ impl Meant {
 
     /// The rule for each volume that it concerns.
     fn rules(&self, rule: FaultRule, references: &References, store: &Store) -> Vec<FaultRule> {
-        let component = self.answer.node.as_deref().map(|node| format!("node/{}", references.fill(node)));
+        let component = self.answer.node.as_deref().map(|node| format!("node/{node}"));
         let rule = FaultRule { component, ..rule };
-        if self.by_handle {
-            let handles = self.handles(&rule.method, references, store);
-            return handles.into_iter().map(|handle| rule.clone().on_volume(handle)).collect();
-        }
-        vec![rule.on_volume(match self.claim(references) {
+        let of = |handles: Vec<String>| {
+            handles.into_iter().map(|handle| rule.clone().on_volume(handle)).collect::<Vec<_>>()
+        };
+        let by_claim = rule.clone().on_volume(match self.claim(references) {
             Some((_, namespace, name)) => format!("/{namespace}/{name}/"),
             None => format!("/{}/", references.names.scenario),
-        })]
+        });
+        if !self.by_handle {
+            // No call has said for which claim a static volume is.
+            let statics = self.volumes(references, store).filter(|volume| !is_provisioned(volume));
+            let mut rules = of(statics.filter_map(handle).collect());
+            rules.push(by_claim);
+            return rules;
+        }
+        let mut rules = of(self.handles(&rule.method, references, store));
+        if self.answer.of.is_none() && !is_of_snapshot(&rule.method) {
+            // The publication of an inline volume names its pod; later calls have only its handle.
+            match rule.method == CsiMethod::NodePublishVolume.as_str() {
+                true => rules.push(by_claim),
+                false => rules.extend(of(inline::handles(store, &references.driver))),
+            }
+        }
+        rules
     }
 
     fn claim(&self, references: &References) -> Option<Key> {
@@ -126,18 +147,32 @@ impl Meant {
                 .filter_map(|(_, of)| Some(of["status"]["snapshotHandle"].as_str()?.to_owned()))
                 .collect();
         }
+        self.volumes(references, store).filter_map(handle).collect()
+    }
+
+    /// The volumes that exist and are meant.
+    fn volumes<'s>(&self, references: &References, store: &'s Store) -> impl Iterator<Item = &'s Value> {
         let claim = self.claim(references);
-        let is_meant = |volume: &Value| {
+        let scenario = references.names.scenario.clone();
+        let is_meant = move |volume: &Value| {
             let reference = &volume["spec"]["claimRef"];
             let namespace = reference["namespace"].as_str().unwrap_or_default();
             match &claim {
                 Some((_, of, name)) => namespace == of && reference["name"] == name.as_str(),
-                None => claimcheck_scenario::scenario_of(namespace) == references.names.scenario,
+                None => claimcheck_scenario::scenario_of(namespace) == scenario,
             }
         };
-        let volumes = store.own("PersistentVolume").filter(|(_, volume)| is_meant(volume));
-        volumes.filter_map(|(_, of)| Some(of["spec"]["csi"]["volumeHandle"].as_str()?.to_owned())).collect()
+        store.own("PersistentVolume").map(|(_, volume)| volume).filter(move |volume| is_meant(volume))
     }
+}
+
+fn handle(volume: &Value) -> Option<String> {
+    Some(volume["spec"]["csi"]["volumeHandle"].as_str()?.to_owned())
+}
+
+/// Whether a provisioner has created a volume, so that its calls are known by the claim.
+fn is_provisioned(volume: &Value) -> bool {
+    volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
 }
 
 /// Whether calls of a method have the id of a snapshot.

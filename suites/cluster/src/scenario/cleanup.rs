@@ -2,16 +2,17 @@
 //! retained volumes.
 
 use std::{
+    collections::BTreeMap,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{Disruption, Victim};
-use claimcheck_scenario::{Kind, Record};
+use claimcheck_scenario::{Kind, Record, Store, Version};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -143,6 +144,13 @@ impl Cleanup {
             volumes.filter(|(_, volume)| is_retained(volume)).map(|(key, _)| key.2.clone()).collect()
         });
         let Some(kind) = Kind::named("volume") else { return Ok(()) };
+        for volume in self.record.read(orphans) {
+            let name = volume["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let object = serde_json::from_value(volume).context("a volume is no object")?;
+            let created = kind.api(&self.client, None).create(&PostParams::default(), &object).await;
+            created
+                .with_context(|| format!("volume {name} cannot be created again, to delete its storage"))?;
+        }
         let patch = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
         for name in &retained {
             match kind.api(&self.client, None).patch(name, &PatchParams::default(), &patch).await {
@@ -190,4 +198,38 @@ impl Cleanup {
         }
         Ok(())
     }
+}
+
+/// The objects of provisioned volumes that the scenario has deleted while they were to be retained, with policy Delete: once
+/// created again, their storage is deleted. Not of those of which another volume has the storage since.
+fn orphans(store: &Store) -> Vec<Value> {
+    let is_volume = |version: &&Version| version.key.0 == "PersistentVolume";
+    let handle = |volume: &Value| volume["spec"]["csi"]["volumeHandle"].as_str().map(str::to_owned);
+    let mut last: BTreeMap<String, &Value> = BTreeMap::new();
+    for volume in store.versions.iter().filter(is_volume).filter_map(|version| version.object.as_ref()) {
+        if let Some(handle) = handle(volume) {
+            last.insert(handle, volume);
+        }
+    }
+    let exists =
+        |volume: &Value| store.own("PersistentVolume").any(|(_, other)| handle(other) == handle(volume));
+    let orphans = last.into_values().filter(|volume| {
+        volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+            && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
+            && !exists(volume)
+    });
+    let again = orphans.map(|volume| {
+        let mut again = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {
+                "name": volume["metadata"]["name"],
+                "annotations": volume["metadata"]["annotations"],
+            },
+            "spec": volume["spec"],
+        });
+        again["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+        again
+    });
+    again.collect()
 }

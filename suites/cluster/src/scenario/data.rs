@@ -17,6 +17,8 @@ use super::{
 const SIZE: &str = "1Mi";
 /// How often a script is repeated until its output is as expected.
 const AGAIN: Duration = Duration::from_millis(300);
+/// The exit code of a shell that did not find a command.
+const NOT_FOUND: i32 = 127;
 /// The bytes of a line of written data.
 const LINE: u64 = 32;
 
@@ -28,7 +30,9 @@ impl Player {
         let end = tokio::time::Instant::now() + step.within.map_or(Duration::ZERO, |_| self.limit(step));
         loop {
             let ended = self.in_pod(pod, step, &script).await?;
-            let wrong = if (ended.code == 0) == step.fails {
+            let wrong = if step.fails && ended.code == NOT_FOUND {
+                Some(format!("a command of the script does not exist in the container: it {}", words(&ended)))
+            } else if (ended.code == 0) == step.fails {
                 let must = if step.fails { ", but must fail" } else { "" };
                 Some(format!("the script {}{must}", words(&ended)))
             } else {
@@ -79,14 +83,14 @@ impl Player {
         let like = step.like.as_ref().unwrap_or(&path);
         let (seed, size) =
             self.written.get(like).with_context(|| format!("no step has written {like}: write it first"))?;
-        let ended = self.in_pod(pod, step, &format!("head -c {size} {path} | sha256sum")).await?;
+        let script = format!("[ -e {path} ] || {{ echo absent; exit; }}; head -c {size} {path} | sha256sum");
+        let ended = self.in_pod(pod, step, &script).await?;
         ensure!(ended.code == 0, "the data cannot be read: the script {}", words(&ended));
+        let differs = || format!("{path} does not hold the {size} bytes that were written at {like}");
+        ensure!(ended.output != "absent", "{}: it does not exist", differs());
         let seen = ended.output.split_whitespace().next().unwrap_or_default();
         let expected = claimcheck_model::sha256(content(seed, *size));
-        ensure!(
-            seen == expected,
-            "{path} does not hold the {size} bytes that were written at {like}: its SHA-256 is {seen} instead of {expected}"
-        );
+        ensure!(seen == expected, "{}: its SHA-256 is {seen} instead of {expected}", differs());
         Ok(())
     }
 }

@@ -34,8 +34,10 @@ pub(super) async fn check(player: &Player, expect: &Expect) -> Result<()> {
             calls = t.succeeded_calls().await?;
         }
         if let Some(missing) = missing(&calls) {
-            let names =
-                |calls: &[CsiMethod]| calls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let names = |calls: &[CsiMethod]| match calls {
+                [] => "none".to_owned(),
+                calls => calls.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            };
             bail!(
                 "expect.order: {missing} did not follow: the calls were {}; expected {}",
                 names(&calls),

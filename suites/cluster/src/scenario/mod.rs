@@ -12,6 +12,7 @@ mod data;
 mod disrupt;
 mod exec;
 mod expect;
+mod inline;
 mod needs;
 mod objects;
 mod play;

@@ -100,7 +100,7 @@ impl Player {
     }
 
     /// Remembers the fields of an object that is not the scenario's, to restore them at its end.
-    pub(super) fn keep(&self, object: &str, with: &Value) -> Result<()> {
+    pub(super) async fn keep(&self, object: &str, with: &Value) -> Result<()> {
         let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
         let is_own = key.1.starts_with(self.t.namespace()) || key.2.starts_with(self.t.namespace());
         let is_own = is_own || self.actor.record.read(|store| store.owner(&key).is_some());
@@ -108,11 +108,10 @@ impl Player {
             return Ok(());
         }
         let (kind, _) = split(key.0).map_err(anyhow::Error::msg)?;
-        // It is not found if the record has not seen it, which the patch will say.
-        let Some(now) = self.actor.record.read(|store| store.latest.get(&key).cloned()) else {
-            return Ok(());
-        };
-        self.cleanup.restore(kind, &key.1, &key.2, former(&now, with));
+        // Not of the record, which may not have seen it yet.
+        let now = kind.api(&self.actor.client, Some(&key.1)).get_opt(&key.2).await?;
+        let Some(now) = now else { return Ok(()) };
+        self.cleanup.restore(kind, &key.1, &key.2, former(&serde_json::to_value(now)?, with));
         Ok(())
     }
 
@@ -126,8 +125,16 @@ impl Player {
         for value in values.into_iter().flatten() {
             let filled = self.actor.references.filled(value).to_string();
             ensure!(
-                !filled.contains("no-uid") && !filled.contains("no-node"),
+                !filled.contains("no-uid"),
                 "{value} refers to an object that does not exist: filled in, it is {filled}"
+            );
+            ensure!(
+                !filled.contains("no-node"),
+                "{value} names the node of a pod that runs on none yet: wait in a step before until it does"
+            );
+            ensure!(
+                !filled.contains("no-handle"),
+                "{value} names the handle of a claim that has no volume yet: wait in a step before until it is Bound"
             );
             if let Some(unset) = unset(value, &self.actor.references) {
                 bail!("{unset} stands for nothing: pass --set {}=VALUE", unset.trim_start_matches('$'));

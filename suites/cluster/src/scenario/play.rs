@@ -1,22 +1,29 @@
 //! Plays a scenario in the namespace of a case.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::faults::FaultSpec;
+use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::class::default_class;
+use claimcheck_model::CsiMethod;
 use claimcheck_scenario::{
     ActError, Actor, Answer, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script, Step,
     Store,
 };
-use kube::ResourceExt;
+use k8s_openapi::api::storage::v1::CSINode;
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
     Cleanup, Played,
     answers::Answers,
-    expect,
+    expect, inline,
     objects::own_names,
     usual::{CLASS, Usual},
     waits::Never,
@@ -28,6 +35,9 @@ const KNOWN: Duration = Duration::from_millis(300);
 /// How long nothing may have happened at the end of a scenario with something that must not.
 const QUIET: Duration = Duration::from_millis(1500);
 
+/// How often is looked whether a pod is scheduled.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Kinds that are always recorded.
 const ALWAYS: [&str; 5] = ["claim", "volume", "pod", "attachment", "event"];
 
@@ -38,6 +48,8 @@ pub(super) struct Player {
     pub(super) actor: Actor,
     pub(super) cleanup: Arc<Cleanup>,
     answers: Answers,
+    /// The rules that are in force; `None` if others may have replaced them.
+    armed: Mutex<Option<Vec<FaultRule>>>,
     pub(super) nevers: Vec<Never>,
     outcome: Outcome,
     /// What was written, by path: the seed and the size.
@@ -100,6 +112,7 @@ impl Player {
             actor,
             cleanup,
             answers,
+            armed: Mutex::default(),
             nevers,
             outcome,
             written,
@@ -111,10 +124,11 @@ impl Player {
 
     async fn run(&mut self) -> Result<()> {
         let scenario = self.played.scenario.clone();
-        self.follow(&scenario.driver).await;
+        self.follow(&scenario.driver).await.with_context(|| format!("driver, of {}", self.played.file))?;
         for object in &scenario.given {
             let step = Step { create: Some(object.clone()), ..Step::default() };
-            self.act(&step).await.with_context(|| format!("given: {}", step.title()))?;
+            let at = format!("given: {}, of {}", step.title(), self.played.file);
+            self.act(&step).await.context(at)?;
         }
         if self.played.save.is_some() {
             // A controller that has not seen the class yet reports that it is missing, perhaps on one side only.
@@ -145,7 +159,8 @@ impl Player {
         if let Some(seen) = self.unwanted_so_far().await {
             bail!("{seen}");
         }
-        expect::check(self, &scenario.expect).await
+        let at = || format!("{}:{}", self.played.file, scenario.expect_line);
+        expect::check(self, &scenario.expect).await.with_context(at)
     }
 
     /// Writes what happened, if that is asked for.
@@ -191,7 +206,7 @@ impl Player {
     async fn step(&mut self, step: &Step) -> Result<()> {
         self.action_is_known(step)?;
         if let Some(script) = &step.driver {
-            self.follow(script).await;
+            self.follow(script).await?;
         }
         if let Some(milliseconds) = step.settle {
             self.quiet(milliseconds).await;
@@ -204,8 +219,9 @@ impl Player {
             (Err(error), ..) => return Err(error),
         }
         if let Some(what) = &step.until {
-            self.know().await;
-            self.is_known([Some(&Value::String(what.clone())), step.has.as_ref()])?;
+            let named = [Some(&Value::String(what.clone())), step.has.as_ref()];
+            self.scheduled(named, self.limit(step)).await;
+            self.is_known(named)?;
             self.until(what, step).await?;
         }
         if let Some(milliseconds) = step.rest {
@@ -225,12 +241,16 @@ impl Player {
             let (kind, name, object) = self.object(object, &with, &step.uses)?;
             self.note(kind, &object);
             self.actor.create(kind, &name, &object).await?;
+            if kind.short == "secret" {
+                let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+                self.t.permit_secrets(namespace).await;
+            }
         } else if let Some(object) = &step.apply {
             let (kind, name, object) = self.object(object, &with, &step.uses)?;
             self.note(kind, &object);
             self.actor.apply(kind, &name, &object).await?;
         } else if let Some(object) = &step.patch {
-            self.keep(object, &with)?;
+            self.keep(object, &with).await?;
             self.actor.patch(object, &with, false).await?;
         } else if let Some(object) = &step.delete {
             self.actor.delete(object, step.grace).await?;
@@ -246,10 +266,12 @@ impl Player {
         } else if let Some(faults) = &step.fault {
             let specs: Result<Vec<FaultSpec>, _> = faults.iter().map(|fault| fault.parse()).collect();
             self.t.add_faults(&specs.map_err(|error| anyhow::anyhow!("{error}"))?).await?;
+            *self.armed.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.arm().await;
         } else if let Some(method) = &step.hold {
-            let node = step.node.as_deref().map(|node| self.node(node)).transpose()?;
+            let node = step.node.clone();
             let answer = Answer { of: step.of.clone(), node, ..Answer::default() };
+            let answer = self.with_node(method, answer).await?;
             let (references, answers) = (&self.actor.references, &mut self.answers);
             self.actor.record.read(|store| answers.hold(method, answer, references, store));
             self.arm().await;
@@ -267,6 +289,8 @@ impl Player {
     /// Takes over what has happened: uids of claims, nodes of pods.
     pub(super) async fn know(&mut self) {
         let (mut pods, mut handles) = (Vec::new(), Vec::new());
+        let driver = self.t.driver_name().to_owned();
+        self.t.adopt_inline(self.actor.record.read(|store| inline::handles(store, &driver)));
         let text = |object: &Value, pointer: &str| {
             object.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
         };
@@ -291,29 +315,83 @@ impl Player {
     }
 
     /// Calls are answered so from now on.
-    async fn follow(&mut self, script: &Script) {
+    async fn follow(&mut self, script: &Script) -> Result<()> {
+        let mut on_nodes = Script::new();
+        for (method, answers) in script {
+            for answer in answers {
+                let answer = self.with_node(method, answer.clone()).await.with_context(|| method.clone())?;
+                on_nodes.entry(method.clone()).or_default().push(answer);
+            }
+        }
         let (references, answers) = (&self.actor.references, &mut self.answers);
-        self.actor.record.read(|store| answers.follow(script, references, store));
+        self.actor.record.read(|store| answers.follow(&on_nodes, references, store));
         self.arm().await;
+        Ok(())
+    }
+
+    /// The answer with its node as calls of this method name it: those of controllers have the driver's node id.
+    async fn with_node(&mut self, method: &str, answer: Answer) -> Result<Answer> {
+        let Some(node) = &answer.node else { return Ok(answer) };
+        self.know().await;
+        let node = self.node(node)?;
+        let attaches =
+            [CsiMethod::ControllerPublishVolume, CsiMethod::ControllerUnpublishVolume].map(CsiMethod::as_str);
+        let node = match attaches.contains(&method) {
+            true => self.node_id(&node).await?,
+            false => node,
+        };
+        Ok(Answer { node: Some(node), ..answer })
+    }
+
+    async fn node_id(&self, node: &str) -> Result<String> {
+        let found = Api::<CSINode>::all(self.actor.client.clone()).get_opt(node).await?;
+        let drivers = found.into_iter().flat_map(|found| found.spec.drivers);
+        let id = drivers.filter(|of| of.name == self.t.driver_name()).map(|of| of.node_id).next();
+        id.with_context(|| format!("the driver is not registered on node {node}"))
+    }
+
+    /// Waits until the pods are scheduled of which a wait names the nodes.
+    async fn scheduled(&mut self, named: [Option<&Value>; 2], limit: Duration) {
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            self.know().await;
+            let filled = named.iter().flatten().map(|value| self.actor.references.filled(value).to_string());
+            let is_open =
+                filled.into_iter().any(|text| text.contains("no-node") || text.contains("no-handle"));
+            if !is_open || tokio::time::Instant::now() > end {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Injects the answers for the volumes that exist now.
     pub(super) async fn arm(&self) {
         let rules = self.actor.record.read(|store| self.answers.rules(&self.actor.references, store));
-        self.t.answer_calls(rules).await;
+        let armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
+        if armed.as_ref() != Some(&rules) {
+            self.t.answer_calls(rules).await;
+        }
     }
 
     /// Waits, while answers are injected for each volume that is provisioned meanwhile.
     pub(super) async fn while_armed<T>(&self, wait: impl Future<Output = T>) -> T {
         tokio::pin!(wait);
+        let volumes = |store: &Store| [volumes(store), inline::handles(store, self.t.driver_name())].concat();
         loop {
             let known = self.actor.record.read(volumes);
+            self.arm().await;
             let more = |store: &Store| (volumes(store) != known).then_some(());
             tokio::select! {
                 ended = &mut wait => return ended,
-                _ = self.actor.record.until(Duration::MAX, more) => self.arm().await,
+                _ = self.actor.record.until(Duration::MAX, more) => {}
             }
         }
+    }
+
+    /// Whether a step holds calls of a method now.
+    pub(super) fn is_held(&self, method: CsiMethod) -> bool {
+        self.answers.is_held(method)
     }
 
     pub(super) fn limit(&self, step: &Step) -> Duration {
@@ -325,6 +403,7 @@ impl Player {
             Some(pod) => self.actor.references.fill(&format!("$node({pod})")),
             None => self.actor.references.fill(node),
         };
+        ensure!(node != "no-node", "the pod runs on no node yet: wait in a step before for one that does");
         ensure!(
             self.t.nodes().contains(&node),
             "there is no node {node}: write `pod` and its name, or $node-1"

@@ -7,7 +7,7 @@ use claimcheck_model::{CsiMethod, Phase};
 use claimcheck_scenario::{EventOf, Key, Step, Subject, matches, split};
 use serde_json::{Value, json};
 
-use super::play::Player;
+use super::{inline, play::Player};
 
 /// Something that must not be seen.
 pub(super) struct Never {
@@ -69,6 +69,10 @@ impl Player {
             self.know().await;
             self.arm().await;
             let seen = match subject {
+                // A call of before the step that holds them is none that waits.
+                Subject::Call { method, claim } if self.is_held(method) && wanted == 1 => {
+                    self.waiting(method, claim)?
+                }
                 Subject::Call { method, claim } => self.calls(method, claim).await?,
                 Subject::Phase { phase, claim } => self.ended(phase, claim).await?,
                 Subject::Object(_) | Subject::Event(_) => wanted,
@@ -104,10 +108,22 @@ impl Player {
 
     /// The number of calls of a method up to now, also of those that an answer of the scenario made fail.
     async fn calls(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
-        let uids = self.uids(claim)?;
-        let begun = self.t.session().in_flight().count(method, &self.volumes_of(&uids));
-        let balance = self.t.session().timeline().balance(uids).await?;
-        Ok(begun + balance.all_calls(method) + balance.injected.get(&method).copied().unwrap_or_default())
+        let balance = match claim {
+            Some(_) => self.t.session().timeline().balance(self.uids(claim)?).await?,
+            None => self.t.balance_so_far().await?,
+        };
+        let injected = balance.injected.get(&method).copied().unwrap_or_default();
+        Ok(self.waiting(method, claim)? + balance.all_calls(method) + injected)
+    }
+
+    /// The number of calls of a method that have begun and not ended.
+    fn waiting(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
+        let mut volumes = self.volumes_of(&self.uids(claim)?);
+        if claim.is_none() {
+            let driver = self.t.driver_name();
+            volumes.extend(self.actor.record.read(|store| inline::handles(store, driver)));
+        }
+        Ok(self.t.session().in_flight().count(method, &volumes))
     }
 
     /// The names and handles of the volumes and snapshots of claims.
@@ -149,9 +165,13 @@ impl Player {
             Subject::Object(object) => {
                 let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
                 let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
-                match step.gone {
-                    true => Unwanted::Deletion { key, from },
-                    false => Unwanted::Object { key, has: has.unwrap_or(json!({})), from },
+                let has = has.unwrap_or(json!({}));
+                let now = self.actor.record.read(|store| store.latest.get(&key).cloned());
+                match (step.gone, now) {
+                    (true, None) => bail!("there is no {object} now: wait for it in a step before"),
+                    (false, Some(now)) if matches(&now, &has) => bail!("it has {has} already"),
+                    (true, Some(_)) => Unwanted::Deletion { key, from },
+                    (false, _) => Unwanted::Object { key, has, from },
                 }
             }
         })
