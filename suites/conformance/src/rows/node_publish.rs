@@ -50,6 +50,8 @@ pub(super) const ROWS: &[Row] = &[
         .only(Access::Mount),
     Row::new("NodePublishVolume makes the volume writable", spec::PUBLISH_USABLE, case!(written)).needs(&[CREATE, Need::Files, MOUNTS]).each(),
     Row::new("NodePublishVolume makes the full size of the volume available", spec::SIZE_LEAST, case!(size)).needs(&[CREATE, Need::Files, MOUNTS]).each(),
+    Row::new("a NodePublishVolume that fails leaves the volume staged, with its data", spec::STAGE_USABLE, case!(failed))
+        .needs(&[STAGE, CREATE, Need::Files, MOUNTS]).each(),
     Row::new("NodePublishVolume called twice succeeds", spec::PUBLISH_SAME, case!(twice))
         .needs(&[CREATE, PUBLISH_AGAIN])
         .establishes(&[Effect::PublishAgain])
@@ -106,6 +108,21 @@ async fn no_capability(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&f.staged().await?);
     request.volume_capability = None;
     f.node_publish_volume(request).await.refused("NodePublishVolume without a volume_capability", INVALID)
+}
+
+/// No driver can create this target.
+async fn failed(f: &Fixture) -> Result<()> {
+    let placed = f.up_with("before").await?;
+    f.unpublish(&placed).await?;
+    let mut request = f.publish_request(&placed);
+    request.target_path = format!("/dev/null/{}/mount", f.unique());
+    if f.node_publish_volume(request.clone()).await.is_ok() {
+        f.unpublish_as(&placed, &request.volume_id).await;
+        return Err(skip("NodePublishVolume returns OK at a target below a file"));
+    }
+    let what = "after a NodePublishVolume that failed";
+    f.publish(&placed).await.context(what)?;
+    f.must_hold_throughout(&placed, "before", what).await
 }
 
 async fn unknown(f: &Fixture) -> Result<()> {

@@ -48,6 +48,11 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("a volume_id with path traversal is rejected", spec::CODES, case!(volume_traversal)),
     Row::new("a volume_id with control characters or of 1 MiB is rejected", spec::CODES, case!(volume_no_id)),
     Row::new(
+        "a volume_id of one character is answered as any other that does not exist",
+        spec::CODES,
+        case!(short),
+    ),
+    Row::new(
         "a snapshot_id with path traversal or control characters is rejected",
         spec::CODES,
         case!(snapshot_ids),
@@ -347,6 +352,12 @@ async fn volume_no_id(f: &Fixture) -> Result<()> {
     let excluded = wrong_anyway(f).await;
     volume_ids(f, &excluded, control_ids(f), "with control characters").await?;
     volume_ids(f, &excluded, ["x".repeat(HUGE)], "of 1 MiB").await
+}
+
+/// A driver may cut its own ids in pieces, of which such an id has none.
+async fn short(f: &Fixture) -> Result<()> {
+    let excluded = wrong_anyway(f).await;
+    volume_ids(f, &excluded, ["x".to_owned()], "of one character").await
 }
 
 /// The files that ids and names with path traversal lead to.
