@@ -91,7 +91,8 @@ fn main() -> ExitCode {
     };
     let version = pair.version();
     let table = table.of_version(&version);
-    let (mut scenarios, all) = (scenarios, scenarios.len());
+    let all = scenarios.len();
+    let mut scenarios = scenarios;
     for (needs, what, since) in FEATURES.iter().filter(|(.., since)| older(&version, since)) {
         scenarios.retain(|scenario| !needs(scenario));
         println!(
