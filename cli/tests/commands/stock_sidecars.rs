@@ -262,7 +262,10 @@ fn a_program_that_exits_at_once_fails_the_start_with_its_log() {
     let script = format!("echo {flag} >&2; printf \"Usage of csi-snapshotter:\\n  -v value\\n\" >&2; exit 2");
     let table = [
         // Without a registrar the driver is not registered, so the start waits for the program.
-        ("registrar=exec:sh -c 'echo no licence, $2 >&2; exit 1'".to_owned(), "no licence, ***"),
+        (
+            "registrar=exec:sh -c 'echo no licence, $2 >&2; exit 1'".to_owned(),
+            "no licence, [hidden by claimcheck]",
+        ),
         // Without this one it is registered.
         (format!("snapshotter=exec:sh -c '{script}'"), flag),
     ];

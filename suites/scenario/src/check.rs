@@ -87,16 +87,19 @@ fn early(scenario: &Scenario) -> Option<Slip> {
 /// A VolumeAttributesClass without parameters, which the API server refuses.
 fn without_parameters(scenario: &Scenario) -> Option<Slip> {
     let lacks = |object: &Object, with: &Value| match object.form() {
-        Ok(Given::Short(name, more)) if name.starts_with("attributes-class ") => {
+        Ok(Given::Short(name, more))
+            if split(name).is_ok_and(|(kind, _)| kind.short == "attributes-class") =>
+        {
             [&more, with].into_iter().all(|of| of["parameters"].is_null())
         }
         _ => false,
     };
+    let is_sent = |step: &&Step| !step.rejected && step.error.is_none();
     let given = scenario.given.iter().map(|object| (0, object, &Value::Null));
-    let created = scenario
-        .steps
-        .iter()
-        .flat_map(|step| step.create.iter().chain(&step.apply).map(|object| (step.line, object, &step.with)));
+    let created =
+        scenario.steps.iter().filter(is_sent).flat_map(|step| {
+            step.create.iter().chain(&step.apply).map(|object| (step.line, object, &step.with))
+        });
     let of_cluster = given.chain(created).filter(|_| scenario.world == World::Cluster);
     let (line, object, _) = of_cluster.into_iter().find(|(_, object, with)| lacks(object, with))?;
     let name = object.short().unwrap_or_default();

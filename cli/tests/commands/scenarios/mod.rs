@@ -188,7 +188,6 @@ fn a_mistake_in_a_file_starts_nothing() {
     assert!(!Path::new("runs").exists(), "a run folder was made");
 }
 
-/// The same file on two clusters of one kind is equal; with a fault on one of them it is not.
 #[test]
 fn steps_fail_if_what_they_say_does_not_hold() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -208,6 +207,7 @@ fn steps_fail_if_what_they_say_does_not_hold() {
     }
 }
 
+/// The same file on two clusters of one kind is equal; with a fault on one of them it is not.
 #[test]
 fn two_sides_are_compared_at_their_ends() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -7,7 +7,7 @@ use base64::{
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
 
-/// The replacement for a secret, as in csi-lib-utils' protosanitizer.
+/// The replacement for a secret. Not that of csi-lib-utils' protosanitizer, which a driver's own log may have.
 pub(super) const STRIPPED: &str = "[hidden by claimcheck]";
 /// The number of characters from which on a secret is removed wherever it occurs. A shorter one may be a part of other
 /// words by chance, and their rest would disclose it: it is removed only where it is a word, or quoted.
@@ -199,7 +199,7 @@ mod tests {
             clean("bad key abcdef, or abc", &["abc", "abcdef"]),
             "bad key [hidden by claimcheck], or [hidden by claimcheck]"
         );
-        assert_eq!(clean("a b", &["a", "*", "stripped"]), "[hidden by claimcheck] b");
+        assert_eq!(clean("a b", &["a", "[", "hidden", "claimcheck"]), "[hidden by claimcheck] b");
         assert_eq!(clean("nothing", &["", " \n"]), "nothing");
     }
 

@@ -46,9 +46,9 @@ impl Answers {
         self.held.insert(method.to_owned(), Meant::new(method, answer, references, store));
     }
 
-    /// Whether calls of a method are held.
-    pub(super) fn is_held(&self, method: CsiMethod) -> bool {
-        self.held.contains_key(method.as_str())
+    /// The claim of which calls of a method are held, if they are; all if it is `None`.
+    pub(super) fn held(&self, method: CsiMethod) -> Option<Option<&str>> {
+        self.held.get(method.as_str()).map(|meant| meant.answer.of.as_deref())
     }
 
     /// They go on.

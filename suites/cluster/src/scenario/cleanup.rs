@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{Disruption, Victim};
-use claimcheck_scenario::{Kind, Record, Store, Version};
+use claimcheck_scenario::{Kind, Record, Store, Version, scenario_of};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -85,14 +85,29 @@ impl Cleanup {
     /// # Errors
     /// An object cannot be deleted, or is not gone in time.
     pub(crate) async fn before(&self) -> Result<()> {
+        // What cannot be restored is reported after the rest is deleted.
+        let restored = self.restore_all().await;
+        self.delete_own().await.and(restored)
+    }
+
+    async fn restore_all(&self) -> Result<()> {
         let restored = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ended = Ok(());
         for (kind, namespace, name, former) in restored.into_iter().rev() {
-            let patched = kind
-                .api(&self.client, Some(&namespace))
-                .patch(&name, &PatchParams::default(), &Patch::Merge(former))
-                .await;
-            patched.with_context(|| format!("{} {name} cannot be restored", kind.kind))?;
+            let api = kind.api(&self.client, Some(&namespace));
+            match api.patch(&name, &PatchParams::default(), &Patch::Merge(former)).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => {
+                    let what = format!("{} {name} cannot be restored", kind.kind);
+                    ended = ended.and(Err(error).context(what));
+                }
+            }
         }
+        ended
+    }
+
+    async fn delete_own(&self) -> Result<()> {
         let created = self.all();
         for (kind, namespace, name) in created.iter().filter(|(kind, ..)| kind.is_workload()) {
             self.delete(kind, namespace, name, &DeleteParams::foreground()).await?;
@@ -133,31 +148,33 @@ impl Cleanup {
         !namespace.is_empty() && namespace != self.namespace
     }
 
-    /// Provisioned volumes with policy Retain would be left in the storage system.
+    /// Provisioned volumes with policy Retain would be left in the storage system, also those of which the scenario has deleted
+    /// the objects: these are created again.
     async fn release_volumes(&self) -> Result<()> {
-        let retained: Vec<String> = self.record.read(|store| {
-            let volumes = store.own("PersistentVolume");
-            let is_retained = |volume: &Value| {
-                volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-                    && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
-            };
-            volumes.filter(|(_, volume)| is_retained(volume)).map(|(key, _)| key.2.clone()).collect()
-        });
         let Some(kind) = Kind::named("volume") else { return Ok(()) };
-        for volume in self.record.read(orphans) {
-            let name = volume["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let object = serde_json::from_value(volume).context("a volume is no object")?;
-            let created = kind.api(&self.client, None).create(&PostParams::default(), &object).await;
-            created
-                .with_context(|| format!("volume {name} cannot be created again, to delete its storage"))?;
-        }
+        let api = kind.api(&self.client, None);
+        let listed = api.list(&ListParams::default()).await?;
+        let present = listed.items.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         let patch = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
-        for name in &retained {
-            match kind.api(&self.client, None).patch(name, &PatchParams::default(), &patch).await {
+        let of_scenario = |volume: &&Value| {
+            let namespace = volume["spec"]["claimRef"]["namespace"].as_str().unwrap_or_default();
+            scenario_of(namespace) == self.namespace
+        };
+        for volume in present.iter().filter(of_scenario).filter(|volume| is_retained(volume)) {
+            let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+            match api.patch(name, &PatchParams::default(), &patch).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 Err(error) => return Err(error).with_context(|| format!("volume {name} cannot be changed")),
             }
+        }
+        for volume in self.record.read(|store| orphans(store, &present)) {
+            let name = volume["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let object = serde_json::from_value(volume).context("a volume is no object")?;
+            let created = api.create(&PostParams::default(), &object).await;
+            created
+                .with_context(|| format!("volume {name} cannot be created again, to delete its storage"))?;
+            self.gone(kind, "", &name).await?;
         }
         Ok(())
     }
@@ -200,9 +217,19 @@ impl Cleanup {
     }
 }
 
-/// The objects of provisioned volumes that the scenario has deleted while they were to be retained, with policy Delete: once
-/// created again, their storage is deleted. Not of those of which another volume has the storage since.
-fn orphans(store: &Store) -> Vec<Value> {
+/// Whether a volume was provisioned for the claim that it names, which is the scenario's, and is to be retained. A volume that
+/// existed before may be bound by a scenario's claim, too: its storage is not the scenario's.
+fn is_retained(volume: &Value) -> bool {
+    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+    let claim = volume["spec"]["claimRef"]["uid"].as_str();
+    volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+        && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
+        && claim.is_some_and(|uid| name.ends_with(uid))
+}
+
+/// The objects of provisioned volumes that the scenario has deleted while they were to be retained, with policy Delete, and of
+/// claims that do not exist: once created again, their storage is deleted. Not of those of which another volume has the storage.
+fn orphans(store: &Store, present: &[Value]) -> Vec<Value> {
     let is_volume = |version: &&Version| version.key.0 == "PersistentVolume";
     let handle = |volume: &Value| volume["spec"]["csi"]["volumeHandle"].as_str().map(str::to_owned);
     let mut last: BTreeMap<String, &Value> = BTreeMap::new();
@@ -211,13 +238,8 @@ fn orphans(store: &Store) -> Vec<Value> {
             last.insert(handle, volume);
         }
     }
-    let exists =
-        |volume: &Value| store.own("PersistentVolume").any(|(_, other)| handle(other) == handle(volume));
-    let orphans = last.into_values().filter(|volume| {
-        volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-            && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
-            && !exists(volume)
-    });
+    let exists = |volume: &Value| present.iter().any(|other| handle(other) == handle(volume));
+    let orphans = last.into_values().filter(|volume| is_retained(volume) && !exists(volume));
     let again = orphans.map(|volume| {
         let mut again = json!({
             "apiVersion": "v1",
@@ -229,6 +251,8 @@ fn orphans(store: &Store) -> Vec<Value> {
             "spec": volume["spec"],
         });
         again["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+        // Of a claim that still exists, it would be bound again, and stay.
+        again["spec"]["claimRef"]["uid"] = json!("deleted");
         again
     });
     again.collect()

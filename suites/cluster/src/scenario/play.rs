@@ -241,14 +241,12 @@ impl Player {
             let (kind, name, object) = self.object(object, &with, &step.uses)?;
             self.note(kind, &object);
             self.actor.create(kind, &name, &object).await?;
-            if kind.short == "secret" {
-                let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-                self.t.permit_secrets(namespace).await;
-            }
+            self.permit(kind, &object).await;
         } else if let Some(object) = &step.apply {
             let (kind, name, object) = self.object(object, &with, &step.uses)?;
             self.note(kind, &object);
             self.actor.apply(kind, &name, &object).await?;
+            self.permit(kind, &object).await;
         } else if let Some(object) = &step.patch {
             self.keep(object, &with).await?;
             self.actor.patch(object, &with, false).await?;
@@ -284,6 +282,13 @@ impl Player {
             self.remove(claim).await?;
         }
         Ok(())
+    }
+
+    /// Lets controllers read a secret of the scenario.
+    async fn permit(&self, kind: &Kind, object: &Value) {
+        if kind.short == "secret" {
+            self.t.permit_secrets(object["metadata"]["namespace"].as_str().unwrap_or_default()).await;
+        }
     }
 
     /// Takes over what has happened: uids of claims, nodes of pods.
@@ -361,6 +366,7 @@ impl Player {
             if !is_open || tokio::time::Instant::now() > end {
                 return;
             }
+            self.arm().await;
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -389,9 +395,9 @@ impl Player {
         }
     }
 
-    /// Whether a step holds calls of a method now.
-    pub(super) fn is_held(&self, method: CsiMethod) -> bool {
-        self.answers.is_held(method)
+    /// The claim of which a step holds calls of a method, if one does; all if it is `None`.
+    pub(super) fn held(&self, method: CsiMethod) -> Option<Option<&str>> {
+        self.answers.held(method)
     }
 
     pub(super) fn limit(&self, step: &Step) -> Duration {

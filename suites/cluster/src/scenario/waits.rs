@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use claimcheck_model::{CsiMethod, Phase};
-use claimcheck_scenario::{EventOf, Key, Step, Subject, matches, split};
+use claimcheck_scenario::{EventOf, Key, Step, Store, Subject, matches, split};
 use serde_json::{Value, json};
 
 use super::{inline, play::Player};
+
+/// How long the watch of an object that exists may take.
+const SHOWN: Duration = Duration::from_secs(2);
 
 /// Something that must not be seen.
 pub(super) struct Never {
@@ -57,23 +60,31 @@ impl Player {
                 Ok(self.while_armed(self.actor.until_object(object, step, limit)).await?)
             }
             Subject::Call { .. } | Subject::Phase { .. } => {
-                self.until_counted(subject, u64::try_from(step.count.unwrap_or(1))?, limit).await
+                self.until_counted(subject, step.count, limit).await
             }
         }
     }
 
     /// Waits for so many calls, or ends of a phase.
-    async fn until_counted(&mut self, subject: Subject<'_>, wanted: u64, limit: Duration) -> Result<()> {
+    async fn until_counted(
+        &mut self,
+        subject: Subject<'_>,
+        count: Option<usize>,
+        limit: Duration,
+    ) -> Result<()> {
+        let wanted = u64::try_from(count.unwrap_or(1))?;
         let end = tokio::time::Instant::now() + limit;
         loop {
             self.know().await;
             self.arm().await;
             let seen = match subject {
-                // A call of before the step that holds them is none that waits.
-                Subject::Call { method, claim } if self.is_held(method) && wanted == 1 => {
-                    self.waiting(method, claim)?
-                }
-                Subject::Call { method, claim } => self.calls(method, claim).await?,
+                Subject::Call { method, claim } => match self.held(method) {
+                    // A call of before the step that holds them is none that waits.
+                    Some(of) if count.is_none() && (of.is_none() || claim.is_none() || of == claim) => {
+                        self.waiting(method, claim.or(of))?
+                    }
+                    _ => self.calls(method, claim).await?,
+                },
                 Subject::Phase { phase, claim } => self.ended(phase, claim).await?,
                 Subject::Object(_) | Subject::Event(_) => wanted,
             };
@@ -166,7 +177,12 @@ impl Player {
                 let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
                 let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
                 let has = has.unwrap_or(json!({}));
-                let now = self.actor.record.read(|store| store.latest.get(&key).cloned());
+                let mut now = self.actor.record.read(|store| store.latest.get(&key).cloned());
+                if step.gone && now.is_none() {
+                    // The watch may not have shown yet what was just created.
+                    let shown = |store: &Store| store.latest.get(&key).cloned();
+                    now = self.actor.record.until(SHOWN, shown).await;
+                }
                 match (step.gone, now) {
                     (true, None) => bail!("there is no {object} now: wait for it in a step before"),
                     (false, Some(now)) if matches(&now, &has) => bail!("it has {has} already"),
