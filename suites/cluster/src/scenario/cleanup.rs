@@ -2,14 +2,14 @@
 //! retained volumes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{Disruption, Victim};
-use claimcheck_scenario::{Kind, Record, Store, Version, scenario_of};
+use claimcheck_scenario::{Kind, Record, Store, Version};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -156,11 +156,8 @@ impl Cleanup {
         let listed = api.list(&ListParams::default()).await?;
         let present = listed.items.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         let patch = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
-        let of_scenario = |volume: &&Value| {
-            let namespace = volume["spec"]["claimRef"]["namespace"].as_str().unwrap_or_default();
-            scenario_of(namespace) == self.namespace
-        };
-        for volume in present.iter().filter(of_scenario).filter(|volume| is_retained(volume)) {
+        let claims = self.record.read(claims);
+        for volume in present.iter().filter(|volume| is_retained(volume, &claims)) {
             let name = volume["metadata"]["name"].as_str().unwrap_or_default();
             match api.patch(name, &PatchParams::default(), &patch).await {
                 Ok(_) => {}
@@ -217,14 +214,20 @@ impl Cleanup {
     }
 }
 
-/// Whether a volume was provisioned for the claim that it names, which is the scenario's, and is to be retained. A volume that
-/// existed before may be bound by a scenario's claim, too: its storage is not the scenario's.
-fn is_retained(volume: &Value) -> bool {
+/// Whether a volume was provisioned for one of these claims, by their uids, and is to be retained. A volume that existed before
+/// may be bound by a scenario's claim, too: its storage is not the scenario's.
+fn is_retained(volume: &Value, claims: &BTreeSet<String>) -> bool {
     let name = volume["metadata"]["name"].as_str().unwrap_or_default();
-    let claim = volume["spec"]["claimRef"]["uid"].as_str();
     volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
         && volume["metadata"]["annotations"]["pv.kubernetes.io/provisioned-by"].is_string()
-        && claim.is_some_and(|uid| name.ends_with(uid))
+        && claims.iter().any(|uid| name.ends_with(uid.as_str()))
+}
+
+/// The uids of all claims that the scenario has, or had.
+fn claims(store: &Store) -> BTreeSet<String> {
+    let objects = store.versions.iter().filter(|version| version.key.0 == "PersistentVolumeClaim");
+    let uids = objects.filter_map(|version| version.object.as_ref()?["metadata"]["uid"].as_str());
+    uids.map(str::to_owned).collect()
 }
 
 /// The objects of provisioned volumes that the scenario has deleted while they were to be retained, with policy Delete, and of
@@ -239,7 +242,8 @@ fn orphans(store: &Store, present: &[Value]) -> Vec<Value> {
         }
     }
     let exists = |volume: &Value| present.iter().any(|other| handle(other) == handle(volume));
-    let orphans = last.into_values().filter(|volume| is_retained(volume) && !exists(volume));
+    let claims = claims(store);
+    let orphans = last.into_values().filter(|volume| is_retained(volume, &claims) && !exists(volume));
     let again = orphans.map(|volume| {
         let mut again = json!({
             "apiVersion": "v1",
