@@ -36,7 +36,7 @@ pub struct ClusterCapabilities {
 }
 
 impl ClusterCapabilities {
-    /// Those of an existing cluster: none, since only its API is available.
+    /// Those of an existing cluster, of which only the API is available. Its sidecars are unknown, thus assumed to be upstream's.
     pub const EXISTING: Self = Self {
         disrupt: false,
         agents: false,
@@ -45,7 +45,7 @@ impl ClusterCapabilities {
         additional_drivers: false,
         tap: false,
         retracts: false,
-        upstream_sidecars: false,
+        upstream_sidecars: true,
         workloads: true,
         quotas: true,
         api_faults: false,
@@ -58,6 +58,7 @@ impl ClusterCapabilities {
         configure: true,
         additional_drivers: true,
         tap: true,
+        upstream_sidecars: false,
         ..Self::EXISTING
     };
 
@@ -124,11 +125,9 @@ impl Properties {
         }
     }
 
-    /// Those of a cluster in which nothing was installed: the driver's sidecars are unknown, thus assumed to be
-    /// upstream's.
+    /// Those of a cluster in which nothing was installed.
     pub(crate) fn existing() -> Self {
-        let sidecars = ClusterCapabilities { upstream_sidecars: true, ..ClusterCapabilities::EXISTING };
-        Self { capabilities: ClusterCapabilities::EXISTING, ..Self::real(sidecars) }
+        Self::real(ClusterCapabilities::EXISTING)
     }
 }
 

@@ -207,12 +207,13 @@ impl claimcheck_engine::Need for Need {
             ),
             Self::BuiltinSidecars => unless(
                 !cluster.upstream_sidecars,
-                "kubernetes-csi's sidecars behave differently, see docs/contributors/differences.md: use \
-                 --sidecars ours, or omit --sidecar",
+                "kubernetes-csi's sidecars behave differently, see docs/contributors/differences.md: where claimcheck \
+                 starts them, use --sidecars ours, or omit --sidecar",
             ),
             Self::FixedSidecars(issue) => cluster.upstream_sidecars.then(|| {
                 format!(
-                    "kubernetes-csi's sidecars behave differently ({issue}): use --sidecars ours, or omit --sidecar"
+                    "kubernetes-csi's sidecars behave differently ({issue}): where claimcheck starts them, use \
+                     --sidecars ours, or omit --sidecar"
                 )
             }),
             Self::Provisioning(Provisioning::Dynamic) => {
