@@ -189,7 +189,7 @@ fn a_mistake_in_a_file_starts_nothing() {
 }
 
 #[test]
-fn steps_fail_if_what_they_say_does_not_hold() {
+fn steps_fail_if_what_they_expect_does_not_hold() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/scenarios/steps.yaml");
     let (output, summary) = run(&file, &[], folder.path());

@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Row] = &[
         .only(Access::Mount),
     Row::new("NodePublishVolume makes the volume writable", spec::PUBLISH_USABLE, case!(written)).needs(&[CREATE, Need::Files, MOUNTS]).each(),
     Row::new("NodePublishVolume makes the full size of the volume available", spec::SIZE_LEAST, case!(size)).needs(&[CREATE, Need::Files, MOUNTS]).each(),
-    Row::new("a NodePublishVolume that fails leaves the volume staged, with its data", spec::STAGE_USABLE, case!(failed))
+    Row::new("a failed NodePublishVolume leaves the volume staged, with its data", spec::STAGE_USABLE, case!(failed))
         .needs(&[STAGE, CREATE, Need::Files, MOUNTS]).each(),
     Row::new("NodePublishVolume called twice succeeds", spec::PUBLISH_SAME, case!(twice))
         .needs(&[CREATE, PUBLISH_AGAIN])
