@@ -163,6 +163,12 @@ impl Store {
         self.listed.contains(kind.kind)
     }
 
+    /// Each version of the objects of a kind, in the order in which they were seen, also of those that are deleted.
+    pub fn seen(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
+        let versions = self.versions.iter().filter(move |version| version.key.0 == kind);
+        versions.filter_map(|version| version.object.as_ref())
+    }
+
     /// The objects of a kind that exist and are a scenario's.
     pub fn own(&self, kind: &'static str) -> impl Iterator<Item = (&Key, &Value)> {
         self.latest.iter().filter(move |(key, _)| key.0 == kind && self.owners.contains_key(*key))

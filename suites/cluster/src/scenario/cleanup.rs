@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{Disruption, Victim};
-use claimcheck_scenario::{Kind, Record, Store, Version};
+use claimcheck_scenario::{Kind, Record, Store};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -225,18 +225,16 @@ fn is_retained(volume: &Value, claims: &BTreeSet<String>) -> bool {
 
 /// The uids of all claims that the scenario has, or had.
 fn claims(store: &Store) -> BTreeSet<String> {
-    let objects = store.versions.iter().filter(|version| version.key.0 == "PersistentVolumeClaim");
-    let uids = objects.filter_map(|version| version.object.as_ref()?["metadata"]["uid"].as_str());
+    let uids = store.seen("PersistentVolumeClaim").filter_map(|claim| claim["metadata"]["uid"].as_str());
     uids.map(str::to_owned).collect()
 }
 
 /// The objects of provisioned volumes that the scenario has deleted while they were to be retained, with policy Delete, and of
 /// claims that do not exist: once created again, their storage is deleted. Not of those of which another volume has the storage.
 fn orphans(store: &Store, present: &[Value]) -> Vec<Value> {
-    let is_volume = |version: &&Version| version.key.0 == "PersistentVolume";
     let handle = |volume: &Value| volume["spec"]["csi"]["volumeHandle"].as_str().map(str::to_owned);
     let mut last: BTreeMap<String, &Value> = BTreeMap::new();
-    for volume in store.versions.iter().filter(is_volume).filter_map(|version| version.object.as_ref()) {
+    for volume in store.seen("PersistentVolume") {
         if let Some(handle) = handle(volume) {
             last.insert(handle, volume);
         }

@@ -6,9 +6,7 @@ use serde_json::Value;
 
 /// The handles of all that its pods have, or had, of this driver.
 pub(super) fn handles(store: &Store, driver: &str) -> Vec<String> {
-    let objects = store.versions.iter().filter(|version| version.key.0 == "Pod");
-    let mut handles: Vec<String> =
-        objects.filter_map(|version| version.object.as_ref()).flat_map(|pod| of_pod(pod, driver)).collect();
+    let mut handles: Vec<String> = store.seen("Pod").flat_map(|pod| of_pod(pod, driver)).collect();
     handles.sort();
     handles.dedup();
     handles

@@ -304,11 +304,8 @@ impl Player {
                 handles
                     .extend(text(volume, "/spec/claimRef/name").zip(text(volume, "/spec/csi/volumeHandle")));
             }
-            let of_pods = store.versions.iter().filter(|version| version.key.0 == "Pod");
-            pods.extend(of_pods.filter_map(|version| {
-                let node = text(version.object.as_ref()?, "/spec/nodeName")?;
-                Some((version.key.2.clone(), node))
-            }));
+            let scheduled = |pod| text(pod, "/metadata/name").zip(text(pod, "/spec/nodeName"));
+            pods.extend(store.seen("Pod").filter_map(scheduled));
         });
         self.t.adopt_uids(self.claims().into_values().flatten().collect());
         for (claim, handle) in handles {
