@@ -11,8 +11,9 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use claimcheck_monitor_install::connect;
 use claimcheck_run::{interrupt, positive_duration};
-use claimcheck_scenario::{Kind, RECORDED, Record, Scope, parse, recording};
+use claimcheck_scenario::{Kind, RECORDED, Record, Scope, Store, parse, recording};
 use clap::Args;
+use futures::future::try_join_all;
 use kube::{Client, api::ListParams};
 use tokio::task::JoinSet;
 
@@ -20,6 +21,9 @@ use crate::object_name::namespace;
 
 /// How long the watches may take to deliver what exists.
 const STARTED: Duration = Duration::from_secs(30);
+
+/// How long they may take to deliver what happened before recording ends.
+const ENDED: Duration = Duration::from_secs(5);
 
 /// Arguments of `scenario record`.
 #[derive(Debug, Args)]
@@ -85,6 +89,9 @@ impl RecordArgs {
             () = limit => {}
             () = interrupted.cancelled() => {}
         }
+        if !is_complete(&client, &self.namespace, &kinds, &record).await {
+            eprintln!("claimcheck: what happened within the last {ENDED:?} may be missing");
+        }
         watches.shutdown().await;
         let recording = record.read(|store| recording("recorded", &store.versions, before));
         if recording.steps == 0 {
@@ -109,6 +116,20 @@ impl RecordArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Waits until the watches have delivered what has happened up to now: false if they do not in time.
+async fn is_complete(client: &Client, namespace: &str, kinds: &[&'static Kind], record: &Record) -> bool {
+    let lists = kinds.iter().map(|kind| async {
+        kind.api(client, Some(namespace)).list(&ListParams::default()).await.map(|list| (*kind, list))
+    });
+    let complete = async {
+        let Ok(lists) = try_join_all(lists).await else { return false };
+        let reached =
+            |store: &Store| lists.iter().all(|(kind, list)| store.has_reached(kind, list)).then_some(());
+        record.until(ENDED, reached).await.is_some()
+    };
+    tokio::time::timeout(ENDED, complete).await.unwrap_or(false)
 }
 
 /// The recorded kinds that the cluster has.

@@ -9,7 +9,7 @@ use std::{
 use futures::StreamExt;
 use kube::{
     Client,
-    core::DynamicObject,
+    core::{DynamicObject, ObjectList},
     runtime::watcher::{self, Event, watcher},
 };
 use serde_json::{Value, json};
@@ -28,6 +28,9 @@ pub struct Version {
     pub key: Key,
     /// `None` once it is deleted.
     pub object: Option<Value>,
+    /// Its resource version, also of a deletion: versions of all kinds are numbered in the order of their writes
+    /// (KEP-5504), while the watches of two kinds deliver in any order. `None` if it is no number.
+    pub number: Option<u64>,
 }
 
 /// A call of the driver.
@@ -92,9 +95,7 @@ pub struct Store {
 
 impl Store {
     fn put(&mut self, kind: &'static Kind, object: &DynamicObject, exists: bool) {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let namespace = object.metadata.namespace.clone().unwrap_or_default();
-        let key: Key = (kind.kind, namespace, name);
+        let key = key_of(kind, object);
         let mut value = serde_json::to_value(object).unwrap_or_default();
         // Objects of a list do not have them.
         value["apiVersion"] = json!(kind.api_version());
@@ -120,7 +121,8 @@ impl Store {
         } else {
             self.latest.remove(&key);
         }
-        self.versions.push(Version { key, object: exists.then_some(value) });
+        let number = number(&object.metadata.resource_version);
+        self.versions.push(Version { key, object: exists.then_some(value), number });
     }
 
     fn scenario(&self, key: &Key, object: &Value) -> Option<String> {
@@ -169,6 +171,22 @@ impl Store {
         versions.filter_map(|version| version.object.as_ref())
     }
 
+    /// Whether everything that had happened to the objects of a kind when they were listed has been seen.
+    pub fn has_reached(&self, kind: &Kind, listed: &ObjectList<DynamicObject>) -> bool {
+        let is_seen = |key: &Key, number: Option<u64>| {
+            self.versions.iter().rev().any(|version| version.key == *key && version.number >= number)
+        };
+        let existing: BTreeMap<Key, Option<u64>> = listed
+            .iter()
+            .map(|object| (key_of(kind, object), number(&object.metadata.resource_version)))
+            .collect();
+        let end = number(&listed.metadata.resource_version);
+        let mut latest = self.latest.keys().filter(|key| key.0 == kind.kind);
+        existing.iter().all(|(key, number)| is_seen(key, *number))
+            // The others are newer than the list, or their deletion has not been delivered yet.
+            && latest.all(|key| existing.contains_key(key) || is_seen(key, end))
+    }
+
     /// The objects of a kind that exist and are a scenario's.
     pub fn own(&self, kind: &'static str) -> impl Iterator<Item = (&Key, &Value)> {
         self.latest.iter().filter(move |(key, _)| key.0 == kind && self.owners.contains_key(*key))
@@ -178,6 +196,16 @@ impl Store {
     pub fn owner(&self, key: &Key) -> Option<&str> {
         self.owners.get(key).map(String::as_str)
     }
+}
+
+fn key_of(kind: &Kind, object: &DynamicObject) -> Key {
+    let metadata = &object.metadata;
+    (kind.kind, metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// A resource version as a number.
+fn number(resource_version: &Option<String>) -> Option<u64> {
+    resource_version.as_ref()?.parse().ok()
 }
 
 /// The record of one side; clones are the same.
@@ -253,7 +281,7 @@ impl Record {
                 None => drop(store.latest.remove(&key)),
             }
             store.owners.insert(key.clone(), scenario.to_owned());
-            store.versions.push(Version { key, object });
+            store.versions.push(Version { key, object, number: None });
         });
     }
 

@@ -35,6 +35,10 @@ pub fn recording(name: &str, versions: &[Version], before: usize) -> Recording {
     for version in old {
         writer.existed(version);
     }
+    let mut new: Vec<&Version> = new.iter().collect();
+    if new.iter().all(|version| version.number.is_some()) {
+        new.sort_by_key(|version| version.number);
+    }
     for version in new {
         writer.happened(version);
     }
@@ -470,7 +474,7 @@ mod tests {
             json_patch::merge(&mut whole, &object);
             whole
         });
-        Version { key: (of.kind, namespace.to_owned(), name.to_owned()), object }
+        Version { key: (of.kind, namespace.to_owned(), name.to_owned()), object, number: None }
     }
 
     fn claim(size: &str, status: Value) -> Value {
@@ -520,7 +524,7 @@ mod tests {
             "provisioner": "x", "parameters": { "pool": "p1" }, "volumeBindingMode": "WaitForFirstConsumer",
             "allowVolumeExpansion": true,
         });
-        let versions = [
+        let mut versions = [
             version("class", "fast", fast),
             version("class", "slow", json!({ "provisioner": "x" })),
             version("snapshot-class", "daily", json!({ "driver": "x", "deletionPolicy": "Delete" })),
@@ -542,6 +546,11 @@ mod tests {
             }),
             version("pod", "anna-0", Value::Null),
         ];
+        for (index, version) in versions.iter_mut().enumerate() {
+            version.number = u64::try_from(index).ok();
+        }
+        // The watch of claims is behind that of pods.
+        versions[4..].sort_by_key(|version| version.key.0 != "Pod");
         let recording = recording("recorded", &versions, 4);
         let expected = "\
 apiVersion: claimcheck.dev/v1alpha1
