@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
+use claimcheck_model::unknown;
 use prost::Message as _;
 use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions,
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, MessageDescriptor, SerializeOptions,
 };
 use serde_json::Value;
 use thiserror::Error;
@@ -84,14 +85,29 @@ impl From<prost_reflect::MethodDescriptor> for Method {
 }
 
 impl Shape {
-    /// A message as JSON.
+    /// A message as JSON, with the fields that are set.
     ///
     /// # Errors
     /// The bytes are no such message.
     pub fn decode(&self, bytes: &[u8]) -> Result<Value, MessageError> {
+        self.decode_with(bytes, true)
+    }
+
+    /// The same with the fields that have their default: false, 0, and what is empty.
+    ///
+    /// # Errors
+    /// The bytes are no such message.
+    pub fn decode_whole(&self, bytes: &[u8]) -> Result<Value, MessageError> {
+        self.decode_with(bytes, false)
+    }
+
+    fn decode_with(&self, bytes: &[u8], skips_defaults: bool) -> Result<Value, MessageError> {
         let message = DynamicMessage::decode(self.0.clone(), bytes)
             .map_err(|source| MessageError::Decode { message: self.0.name().to_owned(), source })?;
-        let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
+        let options = SerializeOptions::new()
+            .use_proto_field_name(true)
+            .stringify_64_bit_integers(false)
+            .skip_default_fields(skips_defaults);
         message.serialize_with_options(serde_json::value::Serializer, &options).map_err(|of| self.wrong(of))
     }
 
@@ -105,9 +121,62 @@ impl Shape {
         Ok(message.map_err(|source| self.wrong(source))?.encode_to_vec())
     }
 
+    /// The first field of a part of such a message that it does not have, or that has another type. `null` and the text `*`
+    /// are no values, but stand for none and for any.
+    pub fn misfit(&self, part: &Value) -> Option<String> {
+        misfit(&self.0, part, "")
+    }
+
     fn wrong(&self, source: serde_json::Error) -> MessageError {
         MessageError::Field { message: self.0.name().to_owned(), source }
     }
+}
+
+/// See [`Shape::misfit`]; the part is in the field with this path.
+fn misfit(message: &MessageDescriptor, part: &Value, path: &str) -> Option<String> {
+    let Some(fields) = part.as_object() else {
+        return Some(format!("{path} has fields of {}", message.name()));
+    };
+    fields.iter().find_map(|(name, value)| {
+        let within = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let Some(field) = message.get_field_by_name(name) else {
+            let fields: Vec<_> = message.fields().collect();
+            let known: Vec<&str> = fields.iter().map(FieldDescriptor::name).collect();
+            return Some(within + &unknown("field", name, &known));
+        };
+        match value {
+            Value::Null => None,
+            Value::String(any) if any == "*" => None,
+            Value::Object(values) if field.is_map() => {
+                let stray = values.iter().find(|(_, value)| !value.is_string() && !value.is_null());
+                stray.map(|(key, _)| format!("{path}.{key} is a text"))
+            }
+            Value::Array(items) if field.is_list() => {
+                items.iter().find_map(|item| misfit_of(&field.kind(), item, &path))
+            }
+            _ if field.is_map() => Some(format!("{path} has keys and texts")),
+            _ if field.is_list() => Some(format!("{path} is a list")),
+            value => misfit_of(&field.kind(), value, &path),
+        }
+    })
+}
+
+/// The same for one value of a field.
+fn misfit_of(kind: &prost_reflect::Kind, value: &Value, path: &str) -> Option<String> {
+    let (fits, what) = match kind {
+        prost_reflect::Kind::Message(message) => return misfit(message, value, path),
+        prost_reflect::Kind::Enum(names) => {
+            let name = value.as_str().unwrap_or_default();
+            let values: Vec<_> = names.values().collect();
+            let known: Vec<&str> = values.iter().map(prost_reflect::EnumValueDescriptor::name).collect();
+            (known.contains(&name), format!("one of {}", known.join(", ")))
+        }
+        prost_reflect::Kind::Bool => (value.is_boolean(), "true or false".to_owned()),
+        prost_reflect::Kind::String | prost_reflect::Kind::Bytes => (value.is_string(), "a text".to_owned()),
+        _ => (value.is_number(), "a number".to_owned()),
+    };
+    (!fits).then(|| format!("{path} is {what}"))
 }
 
 /// The body that consists of one message.
@@ -140,6 +209,39 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_part_of_a_message_that_never_fits_is_told_from_one_that_may() {
+        let shape = Method::at("/csi.v1.Node/NodeStageVolume").unwrap().request;
+        let mount = json!({ "fs_type": "ext4", "mount_flags": ["ro"] });
+        let mode = json!({ "mode": "SINGLE_NODE_WRITER" });
+        for (part, expected) in [
+            (json!({ "volume_capability": { "mount": mount, "access_mode": mode } }), None),
+            (json!({ "volume_capability": "*", "secrets": { "a": "*", "b": null } }), None),
+            (json!({ "volume_ids": "v" }), Some("unknown field volume_ids: did you mean volume_id")),
+            (json!({ "volume_id": 7 }), Some("volume_id is a text")),
+            (
+                json!({ "volume_capability": { "mount": true } }),
+                Some("volume_capability.mount has fields of MountVolume"),
+            ),
+            (
+                json!({ "volume_capability": { "mount": { "mount_flags": "ro" } } }),
+                Some("mount_flags is a list"),
+            ),
+            (
+                json!({ "volume_capability": { "access_mode": { "mode": "RWO" } } }),
+                Some("one of UNKNOWN, SINGLE_NODE_WRITER"),
+            ),
+            (json!({ "secrets": ["a"] }), Some("secrets has keys and texts")),
+        ] {
+            let found = shape.misfit(&part);
+            let is_expected = match (&found, expected) {
+                (Some(found), Some(expected)) => found.contains(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{part}: {found:?}");
+        }
+    }
 
     #[test]
     fn messages_are_json_with_the_names_of_the_specification() {

@@ -352,9 +352,9 @@ fn wait(what: &str, step: &Step, world: World) -> Option<String> {
         // The name of a published capacity is generated.
         Subject::Object(object) if object.starts_with("capacity ") => Ok(()),
         Subject::Object(object) | Subject::Event(object) => split(object).map(drop),
-        Subject::Call { method, claim } => {
-            counted(method).and_then(|_| claim.map_or(Ok(()), |claim| split(claim).map(drop)))
-        }
+        Subject::Call { method, claim } => counted(method)
+            .and_then(|_| claim.map_or(Ok(()), |claim| split(claim).map(drop)))
+            .and_then(|()| step.has.as_ref().map_or(Ok(()), |has| request_fields(method, has))),
         Subject::Phase { .. } if step.never.is_some() => {
             Err("a phase cannot be forbidden: use until".to_owned())
         }
@@ -365,7 +365,8 @@ fn wait(what: &str, step: &Step, world: World) -> Option<String> {
     }
     let stray = match subject {
         Subject::Call { .. } => {
-            [("has", step.has.is_some()), ("gone", step.gone), ("reason", step.reason.is_some())]
+            let of_cluster = world == World::Controllers && step.has.is_some();
+            [("has", of_cluster), ("gone", step.gone), ("reason", step.reason.is_some())]
         }
         Subject::Event(_) | Subject::Phase { .. } => {
             [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())]
@@ -377,7 +378,7 @@ fn wait(what: &str, step: &Step, world: World) -> Option<String> {
         ],
     };
     let stray = stray.iter().find(|(_, is_set)| *is_set);
-    stray.map(|(field, _)| format!("{field} does not belong to {what}: an object has `has` or `gone`, an event `reason` and `message`, a call `count`"))
+    stray.map(|(field, _)| format!("{field} does not belong to {what}: an object has `has` or `gone`, an event `reason` and `message`, a call `count`, and in `world: cluster` `has`"))
 }
 
 fn method(name: &str) -> Result<CsiMethod, String> {
@@ -464,6 +465,15 @@ fn answer_fields(method: &str, with: &Value) -> Option<String> {
     json_patch::merge(&mut fields, with);
     let error = method.answer.encode(&fields).err()?;
     Some(format!("{}: with: {error}: write fields of the answer as in the CSI specification", method.name))
+}
+
+/// Checks the fields that the request of a call is to have.
+fn request_fields(method: CsiMethod, has: &Value) -> Result<(), String> {
+    let Some(of) = Method::all().find(|known| known.name == method.as_str()) else { return Ok(()) };
+    let wrong = of.request.misfit(has);
+    wrong.map_or(Ok(()), |what| {
+        Err(format!("{method}: has: {what} (a request has the fields of the CSI specification)"))
+    })
 }
 
 /// The code of an error, by its name in either spelling: `NOT_FOUND` and `NotFound` are one.

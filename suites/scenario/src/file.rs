@@ -298,7 +298,7 @@ pub struct Step {
     pub status: bool,
     /// Of `delete`: the grace period of a pod in seconds.
     pub grace: Option<u32>,
-    /// Of `until` and `never`: what the object has; null for a field that it lacks.
+    /// Of `until` and `never`: what the object has, or the request of a call; null for a field that it lacks.
     pub has: Option<Value>,
     /// Of `until`: it does not exist any more.
     #[serde(default)]

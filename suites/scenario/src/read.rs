@@ -406,6 +406,10 @@ mod tests {
                 "a.yaml:6: pod p: calls and phases are those of a claim",
             ),
             ("{ until: event claim a, has: {} }", "a.yaml:6: has does not belong to event claim a"),
+            (
+                "{ never: call NodePublishVolume, has: { readony: true } }",
+                "a.yaml:6: NodePublishVolume: has: unknown field readony: did you mean readonly?",
+            ),
             ("{ until: claim a, reason: x }", "a.yaml:6: reason does not belong to claim a"),
             (
                 "{ disrupt: kubelet, how: kill }",

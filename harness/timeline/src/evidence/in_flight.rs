@@ -1,10 +1,15 @@
 //! CSI calls in progress, the only table of them: for cases that kill a component during a call, and to know the calls
 //! that never end, since their process has exited.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use claimcheck_csi::tap::{CallId, TapRecord};
 use claimcheck_model::CsiMethod;
+use serde_json::Value;
 use tokio::sync::watch;
 
 /// The processes among which a component and a call's id identify the call.
@@ -22,6 +27,8 @@ type Key = (Origin, String, CallId);
 #[derive(Clone, Debug)]
 pub struct InFlight {
     calls: Arc<watch::Sender<HashMap<Key, TapRecord>>>,
+    /// The calls that have begun and of which a rule asked what they carry.
+    asked: Arc<Mutex<Vec<TapRecord>>>,
     /// Whether a process of this machine is running. Several may have the same component name: the provisioners of
     /// several drivers.
     is_running: fn(u32) -> bool,
@@ -35,7 +42,7 @@ impl Default for InFlight {
 
 impl InFlight {
     fn new(is_running: fn(u32) -> bool) -> Self {
-        Self { calls: Arc::new(watch::Sender::new(HashMap::new())), is_running }
+        Self { calls: Arc::new(watch::Sender::new(HashMap::new())), asked: Arc::default(), is_running }
     }
 
     /// Processes a record. Returns the calls of which no further record will arrive: its own at its end; at its start
@@ -58,6 +65,9 @@ impl InFlight {
                 };
                 over.extend(calls.extract_if(|key, _| is_lost(key)).map(|(_, lost)| lost));
             }
+            if record.request.is_some() {
+                self.asked().push(record.clone());
+            }
             // In containers all processes have the same id, and their calls the same numbers.
             over.extend(calls.insert(key, record));
         });
@@ -71,6 +81,19 @@ impl InFlight {
             lost.extend(calls.extract_if(|(from, ..), _| from == origin).map(|(_, call)| call));
         });
         lost
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Vec<TapRecord>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the requests of `method` for these volumes carried, in the order in which they began, as far as a rule asked for
+    /// it ([`FaultAction::Record`](claimcheck_csi::tap::FaultAction::Record)).
+    pub fn requests(&self, method: CsiMethod, volumes: &[String]) -> Vec<Value> {
+        let asked = self.asked();
+        let meant =
+            asked.iter().filter(|call| call.method == method && volumes.iter().any(|of| call.volume() == of));
+        meant.filter_map(|call| call.request.clone()).collect()
     }
 
     /// The number of calls of `method` in progress for one of these volumes; CreateVolume has only the volume's name.

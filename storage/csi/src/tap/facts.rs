@@ -96,7 +96,7 @@ requests! {
 
 /// The key of the service account tokens of a pod, which the kubelet passes in the volume context (KEP-1855) or in the
 /// secrets (KEP-5538). Upstream: `podServiceAccountTokenAttrs` in `pkg/volume/csi/csi_mounter.go`.
-const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+pub(super) const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 /// Whether the request of this method has fields to extract. All of CSI's requests are single messages.
 pub(super) fn reads_request(method: &RpcMethod) -> bool {

@@ -91,13 +91,15 @@ pub enum FaultAction {
         /// What changes: a merge patch of the response as JSON, with the names of csi.proto.
         with: Value,
     },
+    /// None: what its request carries is in its record. Other rules decide about the call.
+    Record,
 }
 
 impl FaultAction {
     /// Whether the caller sees a failure; a delayed call may succeed.
     pub fn fails(&self) -> bool {
         match self {
-            Self::Delay { .. } | Self::Answer { .. } => false,
+            Self::Delay { .. } | Self::Answer { .. } | Self::Record => false,
             Self::Hold { refuse, .. } => *refuse,
             Self::Error { .. } | Self::Hang | Self::DropAfter => true,
         }
@@ -218,6 +220,15 @@ impl Faults {
         armed.iter().any(|armed| armed.rule.action == *action)
     }
 
+    /// Whether a rule asks what the request of this call carries.
+    pub(super) fn records(&self, call: &TapRecord) -> bool {
+        if let Some(file) = &self.0.file {
+            file.refresh(|plan| self.set(plan));
+        }
+        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        armed.iter().any(|armed| armed.rule.action == FaultAction::Record && armed.rule.matches(call))
+    }
+
     /// The fault of this call. Every matching rule counts it, down to the one that decides.
     pub(super) fn next(&self, call: &TapRecord) -> Option<FaultAction> {
         if let Some(file) = &self.0.file {
@@ -225,7 +236,11 @@ impl Faults {
         }
         let call = &*Self::with_claim(call);
         let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
-        let matches = |armed: &&Armed| armed.rule.matches(call) && armed.rule.rate.hits(fastrand::u32(..));
+        let matches = |armed: &&Armed| {
+            armed.rule.action != FaultAction::Record
+                && armed.rule.matches(call)
+                && armed.rule.rate.hits(fastrand::u32(..))
+        };
         armed.iter().filter(matches).find_map(|armed| {
             let nth = armed.matched.fetch_add(1, Ordering::Relaxed);
             let matched_count = nth.checked_sub(armed.rule.skip)?;
@@ -308,6 +323,18 @@ mod tests {
         let hits = (0..1000).filter(|_| faults.next(&stage(None)).is_some()).count();
         // With a fair dice, as unlikely to fail as one in 10^20.
         assert!((10..400).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn a_call_whose_request_is_asked_for_is_otherwise_decided_by_other_rules() {
+        let faults = Faults::default();
+        let record = FaultRule::new("NodeStageVolume", FaultAction::Record);
+        faults.set(FaultPlan { rules: vec![record, FaultRule::new("*", FaultAction::Hang)] });
+        assert_eq!(
+            (faults.records(&stage(None)), faults.next(&stage(None))),
+            (true, Some(FaultAction::Hang))
+        );
+        assert!(!faults.records(&call("n", CsiMethod::NodeUnstageVolume, None)));
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod listen;
 mod no_response;
 mod record;
 mod redact;
+mod request;
 mod service;
 mod sink;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use claimcheck_model::{CsiMethod, RpcMethod, Stamp};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use tonic::Code;
 
 use super::code;
@@ -61,6 +62,9 @@ pub struct TapRecord {
     /// volume path of the other node calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// What the request carries, without secrets and tokens, in the record of the start if a rule asks for it ([`FaultAction::Record`](super::FaultAction::Record)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Value>,
     /// When the request was about to be sent, by the clocks of the calling process.
     pub start: Stamp,
     /// The end and result; `None` while the call is in progress, and for good if its caller was killed.
@@ -109,6 +113,7 @@ impl TapRecord {
             claim: None,
             node: None,
             target: None,
+            request: None,
             start,
             end: None,
         }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{
     Code, Status,
     body::Body,
-    codegen::{BoxFuture, Service, StdError},
+    codegen::{BoxFuture, Bytes, Service, StdError},
 };
 
 use crate::message::{Method, frame, frames};
@@ -29,7 +29,7 @@ use super::{
     known_secrets::KnownSecrets,
     no_response::{connection_lost, deadline_exceeded, unanswered},
     record::{CallEnd, CallId, TapRecord},
-    redact,
+    redact, request,
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
@@ -111,15 +111,16 @@ where
     });
     let method = RpcMethod::from(request.uri().path());
     let claim = request.extensions().get::<ForClaim>().map(ForClaim::text);
-    let (request, facts) = match read(request, &method).await {
-        Ok((request, facts)) => (request, Facts { claim: facts.claim.or(claim), ..facts }),
+    let (request, facts, body) = match read(request, &method).await {
+        Ok((request, facts, body)) => (request, Facts { claim: facts.claim.or(claim), ..facts }, body),
         Err(status) => {
-            Call::start(context, method, Facts::default()).end(&status);
+            Call::start(context, method, Facts::default(), &[]).end(&status);
             return Err(status);
         }
     };
     let deadline = Instant::now() + limit;
-    let mut call = Call::start(context.clone(), method, facts);
+    let mut call = Call::start(context.clone(), method, facts, &body);
+    drop(body);
     let outcome = tokio::select! {
         // tonic has the same deadline, but calls it `Cancelled`.
         biased;
@@ -163,7 +164,7 @@ where
 {
     let mut changes = None;
     let lost = match fault {
-        None => false,
+        None | Some(FaultAction::Record) => false,
         Some(FaultAction::Delay { ms }) => {
             sleep(Duration::from_millis(ms)).await;
             false
@@ -217,15 +218,15 @@ async fn changed(response: Response<Body>, path: &str, with: &Value) -> Result<R
     Ok(Response::from_parts(head, Body::new(body)))
 }
 
-/// Extracts the fields of a request that has any; leaves every other unparsed.
-async fn read(request: Request<Body>, method: &RpcMethod) -> Result<(Request<Body>, Facts), Status> {
+/// Extracts the fields of a request that has any, and returns its body, too; leaves every other unparsed.
+async fn read(request: Request<Body>, method: &RpcMethod) -> Result<(Request<Body>, Facts, Bytes), Status> {
     if !facts::reads_request(method) {
-        return Ok((request, Facts::default()));
+        return Ok((request, Facts::default(), Bytes::new()));
     }
     let (head, body) = request.into_parts();
     let bytes = Limited::new(body, BODY_LIMIT).collect().await.map_err(unread)?.to_bytes();
     let facts = facts::request_facts(method, &bytes);
-    Ok((Request::from_parts(head, Body::new(Full::new(bytes))), facts))
+    Ok((Request::from_parts(head, Body::new(Full::new(bytes.clone()))), facts, bytes))
 }
 
 /// The status of a request that is interrupted, or too large.
@@ -249,10 +250,13 @@ pub(super) struct Call {
 }
 
 impl Call {
-    fn start(context: Arc<Context>, method: RpcMethod, facts: Facts) -> Self {
+    fn start(context: Arc<Context>, method: RpcMethod, facts: Facts, body: &[u8]) -> Self {
         let Facts { volume_id, volume_name, claim, node, target, secrets } = facts;
         let started = TapRecord::started(CallId::next(), context.component.as_str(), method, Stamp::now());
-        let record = TapRecord { volume_id, volume_name, claim, node, target, ..started };
+        let mut record = TapRecord { volume_id, volume_name, claim, node, target, ..started };
+        if context.tap.faults.records(&record) {
+            record.request = request::readable(&record.method, body, &secrets);
+        }
         if let Some(known) = &context.known {
             known.add(&secrets);
         }
@@ -298,6 +302,8 @@ impl Call {
         let code = status.code();
         // In case the driver quotes one of the secrets.
         let message = (code != Code::Ok).then(|| redact::cleaned(status.message(), &self.secrets));
+        // It is in the record of the start.
+        self.record.request = None;
         self.record.end = Some(CallEnd { at: Stamp::now(), code, message, injected: self.injected });
         self.write();
     }

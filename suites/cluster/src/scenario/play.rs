@@ -1,19 +1,19 @@
 //! Plays a scenario in the namespace of a case.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use claimcheck_cluster::faults::FaultSpec;
-use claimcheck_csi::tap::FaultRule;
+use claimcheck_csi::tap::{FaultAction, FaultRule};
 use claimcheck_informer::class::default_class;
 use claimcheck_model::CsiMethod;
 use claimcheck_scenario::{
     ActError, Actor, Answer, KINDS, Kind, Names, Outcome, Record, References, Saved, Scope, Script, Step,
-    Store,
+    Store, Subject,
 };
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::{Api, ResourceExt};
@@ -370,11 +370,25 @@ impl Player {
 
     /// Injects the answers for the volumes that exist now.
     pub(super) async fn arm(&self) {
-        let rules = self.actor.record.read(|store| self.answers.rules(&self.actor.references, store));
+        let mut rules = self.asked();
+        rules.extend(self.actor.record.read(|store| self.answers.rules(&self.actor.references, store)));
         let armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner).replace(rules.clone());
         if armed.as_ref() != Some(&rules) {
             self.t.answer_calls(rules).await;
         }
+    }
+
+    /// Records what the calls carry of which a step says what they must.
+    fn asked(&self) -> Vec<FaultRule> {
+        let asks = |step: &Step| {
+            let what = step.until.as_deref().or(step.never.as_deref()).filter(|_| step.has.is_some())?;
+            match Subject::parse(what) {
+                Ok(Subject::Call { method, .. }) => Some(method),
+                _ => None,
+            }
+        };
+        let methods: BTreeSet<CsiMethod> = self.played.scenario.steps.iter().filter_map(asks).collect();
+        methods.into_iter().map(|method| FaultRule::new(method, FaultAction::Record)).collect()
     }
 
     /// Waits, while answers are injected for each volume that is provisioned meanwhile.

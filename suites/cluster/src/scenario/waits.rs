@@ -27,8 +27,8 @@ pub(super) enum Unwanted {
     Deletion { key: Key, from: usize },
     /// An event, in the versions from this number on.
     Event { event: EventOf, from: usize },
-    /// More calls than before, for one claim or all.
-    Call { method: CsiMethod, claim: Option<String>, before: u64 },
+    /// More calls than before, for one claim or all, with this in their requests.
+    Call { method: CsiMethod, claim: Option<String>, has: Option<Value>, before: u64 },
 }
 
 impl Player {
@@ -59,28 +59,26 @@ impl Player {
                 }
                 Ok(self.while_armed(self.actor.until_object(object, step, limit)).await?)
             }
-            Subject::Call { .. } | Subject::Phase { .. } => {
-                self.until_counted(subject, step.count, limit).await
-            }
+            Subject::Call { .. } | Subject::Phase { .. } => self.until_counted(subject, step, limit).await,
         }
     }
 
     /// Waits for so many calls, or ends of a phase.
-    async fn until_counted(
-        &mut self,
-        subject: Subject<'_>,
-        count: Option<usize>,
-        limit: Duration,
-    ) -> Result<()> {
+    async fn until_counted(&mut self, subject: Subject<'_>, step: &Step, limit: Duration) -> Result<()> {
+        let count = step.count;
         let wanted = u64::try_from(count.unwrap_or(1))?;
         let end = tokio::time::Instant::now() + limit;
         loop {
             self.know().await;
             self.arm().await;
+            let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
             let seen = match subject {
-                Subject::Call { method, claim } => match self.held(method) {
+                Subject::Call { method, claim } => match (&has, self.held(method)) {
+                    (Some(has), _) => self.carrying(method, claim, has)?,
                     // A call of before the step that holds them is none that waits.
-                    Some(of) if count.is_none() && (of.is_none() || claim.is_none() || of == claim) => {
+                    (None, Some(of))
+                        if count.is_none() && (of.is_none() || claim.is_none() || of == claim) =>
+                    {
                         self.waiting(method, claim.or(of))?
                     }
                     _ => self.calls(method, claim).await?,
@@ -92,7 +90,11 @@ impl Player {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
-                bail!("not in time: {seen} of {wanted} were seen");
+                let carried = match (subject, &has) {
+                    (Subject::Call { method, claim }, Some(_)) => self.last_request(method, claim)?,
+                    _ => String::new(),
+                };
+                bail!("not in time: {seen} of {wanted} were seen{carried}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -127,14 +129,38 @@ impl Player {
         Ok(self.waiting(method, claim)? + balance.all_calls(method) + injected)
     }
 
+    /// The number of calls of a method that have begun and carried this.
+    fn carrying(&self, method: CsiMethod, claim: Option<&str>, has: &Value) -> Result<u64> {
+        let mut requests = self.requests(method, claim)?;
+        requests.retain(|request| matches(request, has));
+        Ok(requests.len().try_into()?)
+    }
+
+    fn requests(&self, method: CsiMethod, claim: Option<&str>) -> Result<Vec<Value>> {
+        Ok(self.t.session().in_flight().requests(method, &self.volumes(claim)?))
+    }
+
+    /// What the last call of a method carried, as the end of a message.
+    fn last_request(&self, method: CsiMethod, claim: Option<&str>) -> Result<String> {
+        Ok(match self.requests(method, claim)?.pop() {
+            Some(last) => format!("; the last call of {method} carried {last}"),
+            None => format!("; there was no call of {method}"),
+        })
+    }
+
     /// The number of calls of a method that have begun and not ended.
     fn waiting(&self, method: CsiMethod, claim: Option<&str>) -> Result<u64> {
+        Ok(self.t.session().in_flight().count(method, &self.volumes(claim)?))
+    }
+
+    /// The names and handles of the volumes and snapshots of one claim, or of the scenario.
+    fn volumes(&self, claim: Option<&str>) -> Result<Vec<String>> {
         let mut volumes = self.volumes_of(&self.uids(claim)?);
         if claim.is_none() {
             let driver = self.t.driver_name();
             volumes.extend(self.actor.record.read(|store| inline::handles(store, driver)));
         }
-        Ok(self.t.session().in_flight().count(method, &volumes))
+        Ok(volumes)
     }
 
     /// The names and handles of the volumes and snapshots of claims.
@@ -145,10 +171,11 @@ impl Player {
                 let of = volume["spec"]["claimRef"]["uid"].as_str();
                 of.is_some_and(|of| uids.iter().any(|uid| uid == of))
             };
-            let volumes = store.own("PersistentVolume").filter(|(_, volume)| is_of(volume));
-            let handles = volumes.map(|(_, volume)| &volume["spec"]["csi"]["volumeHandle"]);
+            // Also of those that are gone.
+            let volumes = store.seen("PersistentVolume").filter(|volume| is_of(volume));
+            let handles = volumes.map(|volume| &volume["spec"]["csi"]["volumeHandle"]);
             let contents =
-                store.own("VolumeSnapshotContent").map(|(_, content)| &content["status"]["snapshotHandle"]);
+                store.seen("VolumeSnapshotContent").map(|content| &content["status"]["snapshotHandle"]);
             names.extend(handles.chain(contents).filter_map(Value::as_str).map(str::to_owned));
         });
         names
@@ -169,8 +196,12 @@ impl Player {
             }
             Subject::Call { method, claim } => {
                 self.t.session().calls_recorded().await?;
-                let before = self.calls(method, claim).await?;
-                Unwanted::Call { method, claim: claim.map(str::to_owned), before }
+                let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
+                let before = match &has {
+                    Some(has) => self.carrying(method, claim, has)?,
+                    None => self.calls(method, claim).await?,
+                };
+                Unwanted::Call { method, claim: claim.map(str::to_owned), has, before }
             }
             Subject::Phase { .. } => bail!("a phase cannot be forbidden: use until"),
             Subject::Object(object) => {
@@ -210,10 +241,14 @@ impl Player {
                 let mut events = objects.filter(|object| event.is(object));
                 events.next().map(|event| event["message"].as_str().unwrap_or_default().to_owned())
             }),
-            Unwanted::Call { method, claim, before } => {
+            Unwanted::Call { method, claim, has, before } => {
                 self.t.session().calls_recorded().await?;
-                let now = self.calls(*method, claim.as_deref()).await?;
-                (now > *before).then(|| format!("{} calls of {method}", now - before))
+                let now = match has {
+                    Some(has) => self.carrying(*method, claim.as_deref(), has)?,
+                    None => self.calls(*method, claim.as_deref()).await?,
+                };
+                let with = has.as_ref().map(|has| format!(" with {has}")).unwrap_or_default();
+                (now > *before).then(|| format!("{} calls of {method}{with}", now - before))
             }
         })
     }
