@@ -18,6 +18,7 @@ mod existing_args;
 mod explain;
 mod history_args;
 pub mod interrupt;
+mod kubelets;
 mod otlp_args;
 mod output_args;
 mod push_args;

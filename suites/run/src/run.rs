@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clusters::ClusterTarget;
 use crate::explain::{explain, with_sources};
+use crate::kubelets::kubelets;
 use claimcheck_suites::Case;
 use claimcheck_suites::Runner;
 use claimcheck_suites::Workload;
@@ -274,6 +275,9 @@ impl Run {
             // The values of Secrets that are passed with --deployment may be in a driver's command line, too.
             ("arguments".to_owned(), cluster.known_secrets().hide(arguments).into_owned())
         });
+        let kubernetes_version = cluster.client().apiserver_version().await?.git_version;
+        let kubelets = kubelets(cluster.client(), &kubernetes_version).await?;
+        let kubelets = kubelets.map(|kubelets| ("kubelets".to_owned(), kubelets));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.started));
         let info = RunInfo {
             schema: RunInfo::SCHEMA,
@@ -281,7 +285,7 @@ impl Run {
             cluster: options.place.kind(),
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            kubernetes_version: cluster.client().apiserver_version().await?.git_version,
+            kubernetes_version,
             // A load exercises volumes, not individual capabilities.
             capabilities: match work {
                 Work::Cases => {
@@ -306,6 +310,7 @@ impl Run {
                 .chain(sidecars)
                 .chain(period)
                 .chain(without)
+                .chain(kubelets)
                 .chain([settling])
                 .chain(faults)
                 .chain(arguments),
