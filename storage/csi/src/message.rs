@@ -85,29 +85,14 @@ impl From<prost_reflect::MethodDescriptor> for Method {
 }
 
 impl Shape {
-    /// A message as JSON, with the fields that are set.
+    /// A message as JSON, without fields that have their default.
     ///
     /// # Errors
     /// The bytes are no such message.
     pub fn decode(&self, bytes: &[u8]) -> Result<Value, MessageError> {
-        self.decode_with(bytes, true)
-    }
-
-    /// The same with the fields that have their default: false, 0, and what is empty.
-    ///
-    /// # Errors
-    /// The bytes are no such message.
-    pub fn decode_whole(&self, bytes: &[u8]) -> Result<Value, MessageError> {
-        self.decode_with(bytes, false)
-    }
-
-    fn decode_with(&self, bytes: &[u8], skips_defaults: bool) -> Result<Value, MessageError> {
         let message = DynamicMessage::decode(self.0.clone(), bytes)
             .map_err(|source| MessageError::Decode { message: self.0.name().to_owned(), source })?;
-        let options = SerializeOptions::new()
-            .use_proto_field_name(true)
-            .stringify_64_bit_integers(false)
-            .skip_default_fields(skips_defaults);
+        let options = SerializeOptions::new().use_proto_field_name(true).stringify_64_bit_integers(false);
         message.serialize_with_options(serde_json::value::Serializer, &options).map_err(|of| self.wrong(of))
     }
 
@@ -148,6 +133,9 @@ fn misfit(message: &MessageDescriptor, part: &Value, path: &str) -> Option<Strin
         match value {
             Value::Null => None,
             Value::String(any) if any == "*" => None,
+            Value::Object(values) if field.is_map() && values.is_empty() => {
+                Some(format!("{path}: write null for one that is empty, \"*\" for one that is not"))
+            }
             Value::Object(values) if field.is_map() => {
                 let stray = values.iter().find(|(_, value)| !value.is_string() && !value.is_null());
                 stray.map(|(key, _)| format!("{path}.{key} is a text"))
@@ -170,11 +158,13 @@ fn misfit_of(kind: &prost_reflect::Kind, value: &Value, path: &str) -> Option<St
             let name = value.as_str().unwrap_or_default();
             let values: Vec<_> = names.values().collect();
             let known: Vec<&str> = values.iter().map(prost_reflect::EnumValueDescriptor::name).collect();
-            (known.contains(&name), format!("one of {}", known.join(", ")))
+            let fits = known.contains(&name);
+            return (!fits).then(|| format!("{path}: {}", unknown("value", name, &known)));
         }
-        prost_reflect::Kind::Bool => (value.is_boolean(), "true or false".to_owned()),
-        prost_reflect::Kind::String | prost_reflect::Kind::Bytes => (value.is_string(), "a text".to_owned()),
-        _ => (value.is_number(), "a number".to_owned()),
+        prost_reflect::Kind::Bool => (value.is_boolean(), "true or false"),
+        prost_reflect::Kind::String | prost_reflect::Kind::Bytes => (value.is_string(), "a text"),
+        // A text may be a quantity.
+        _ => (value.is_number() || value.is_string(), "a number"),
     };
     (!fits).then(|| format!("{path} is {what}"))
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, api::ListParams};
 
 /// A feature that the oldest supported Kubernetes lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Kubernetes {
     version: String,
     /// The minor version; none if it is not known, and then each feature is expected.
     minor: Option<u32>,
+    /// The minor version of the oldest kubelet, if it is older than the API server.
+    older_kubelet: Option<u32>,
     /// Feature gates from the API server's metrics; empty if they may not be read.
     gates: BTreeMap<String, bool>,
     /// Whether VolumeAttributesClasses of v1 are served.
@@ -51,22 +54,34 @@ pub struct Kubernetes {
 
 impl Kubernetes {
     /// A version that has each feature.
-    pub const NEWEST: Self =
-        Self { version: String::new(), minor: None, gates: BTreeMap::new(), attributes_classes: true };
+    pub const NEWEST: Self = Self {
+        version: String::new(),
+        minor: None,
+        older_kubelet: None,
+        gates: BTreeMap::new(),
+        attributes_classes: true,
+    };
 
     /// The Kubernetes of a cluster.
     ///
     /// # Errors
-    /// The version or the resources of `storage.k8s.io/v1` cannot be read. Metrics may be forbidden: then the version
+    /// The version, the nodes or the resources of `storage.k8s.io/v1` cannot be read. Metrics may be forbidden: then the version
     /// decides.
     pub async fn of(client: &Client) -> Result<Self, kube::Error> {
         let version = client.apiserver_version().await?;
         let served = client.list_api_group_resources("storage.k8s.io/v1").await?.resources;
         let metrics = http::Request::get("/metrics").body(Vec::new()).map_err(kube::Error::HttpError)?;
         let metrics = client.request_text(metrics).await.unwrap_or_default();
+        let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+        let kubelets = nodes.items.iter().filter_map(|node| {
+            let info = node.status.as_ref()?.node_info.as_ref()?;
+            info.kubelet_version.split('.').nth(1)?.parse::<u32>().ok()
+        });
+        // Providers append to it: "34+".
+        let minor = version.minor.trim_end_matches('+').parse().ok();
         Ok(Self {
-            // Providers append to it: "34+".
-            minor: version.minor.trim_end_matches('+').parse().ok(),
+            minor,
+            older_kubelet: kubelets.min().filter(|kubelet| minor.is_some_and(|minor| *kubelet < minor)),
             version: version.git_version,
             gates: gates(&metrics),
             attributes_classes: served.iter().any(|resource| resource.name == "volumeattributesclasses"),
@@ -76,6 +91,12 @@ impl Kubernetes {
     /// The reason why a feature is missing; none if it is there.
     pub fn lack(&self, feature: Feature) -> Option<String> {
         let (what, kep, since, gate) = feature.row();
+        let of_kubelets = matches!(feature, Feature::TokenInSecrets | Feature::AllocatableUpdates);
+        if let Some(kubelet) = self.older_kubelet.filter(|kubelet| of_kubelets && *kubelet < since) {
+            return Some(format!(
+                "the kubelets of Kubernetes 1.{kubelet} have no {what} (KEP-{kep}): use nodes of 1.{since} or later"
+            ));
+        }
         let is_new_enough = self.minor.is_none_or(|minor| minor >= since);
         let has = match feature {
             Feature::AttributesClasses => self.attributes_classes,
@@ -111,6 +132,7 @@ mod tests {
         Kubernetes {
             version: format!("v1.{minor}.2"),
             minor: Some(minor),
+            older_kubelet: None,
             gates: gates(metrics),
             attributes_classes: minor >= 34,
         }
@@ -145,5 +167,11 @@ mod tests {
             assert_eq!(kubernetes(minor, metrics).lack(feature), lack, "1.{minor}, {feature:?}");
         }
         assert_eq!(Kubernetes::NEWEST.lack(Feature::AllocatableUpdates), None);
+        let skewed = |kubelet| Kubernetes { older_kubelet: Some(kubelet), ..kubernetes(36, &on) };
+        let lack = "the kubelets of Kubernetes 1.34 have no serviceAccountTokenInSecrets of CSIDrivers (KEP-5538): \
+                    use nodes of 1.35 or later";
+        assert_eq!(skewed(34).lack(Feature::TokenInSecrets).as_deref(), Some(lack));
+        assert_eq!(skewed(35).lack(Feature::TokenInSecrets), None);
+        assert_eq!(skewed(33).lack(Feature::AttributesClasses), None);
     }
 }

@@ -225,12 +225,13 @@ fn step(step: &Step, world: World) -> Option<String> {
     }
     let has = |names: &[&str]| names.iter().any(|name| set.contains(name) || also.contains(name));
     // Each field, whether it is set, and the actions that it belongs to.
-    let fields: [(&str, bool, &[&str]); 22] = [
+    let fields: [(&str, bool, &[&str]); 23] = [
         ("with", !step.with.is_null(), &["create", "apply", "patch"]),
         ("uses", !step.uses.is_empty(), &["create", "apply"]),
         ("status", step.status, &["patch"]),
         ("grace", step.grace.is_some(), &["delete"]),
         ("has", step.has.is_some(), &["until", "never"]),
+        ("lacks", step.lacks.is_some(), &["never"]),
         ("gone", step.gone, &["until", "never"]),
         ("reason", step.reason.is_some(), &["until", "never"]),
         ("message", step.message.is_some(), &["until", "never"]),
@@ -252,6 +253,15 @@ fn step(step: &Step, world: World) -> Option<String> {
     let stray = fields.iter().find(|(_, is_set, of)| *is_set && !has(of));
     if let Some((field, _, of)) = stray {
         return Some(format!("{field} belongs to {}, which the step does not have", of.join(", ")));
+    }
+    if step.has == Some(Value::Null) {
+        return Some("has is empty: write fields after it".to_owned());
+    }
+    if step.count == Some(0) {
+        return Some("count: 0 is always reached: what must not come is said with `never`".to_owned());
+    }
+    if let Some(other) = step.uses.iter().find(|name| name.contains('/')) {
+        return Some(format!("uses: {other}: a claim is in the namespace of its pod: write its name alone"));
     }
     if step.gone && step.has.is_some() {
         return Some("an object that is gone has nothing: write `has` or `gone`".to_owned());
@@ -352,9 +362,11 @@ fn wait(what: &str, step: &Step, world: World) -> Option<String> {
         // The name of a published capacity is generated.
         Subject::Object(object) if object.starts_with("capacity ") => Ok(()),
         Subject::Object(object) | Subject::Event(object) => split(object).map(drop),
-        Subject::Call { method, claim } => counted(method)
-            .and_then(|_| claim.map_or(Ok(()), |claim| split(claim).map(drop)))
-            .and_then(|()| step.has.as_ref().map_or(Ok(()), |has| request_fields(method, has))),
+        Subject::Call { method, claim } => {
+            counted(method).and_then(|_| claim.map_or(Ok(()), |claim| split(claim).map(drop))).and_then(
+                |()| step.has.iter().chain(&step.lacks).try_for_each(|has| request_fields(method, has)),
+            )
+        }
         Subject::Phase { .. } if step.never.is_some() => {
             Err("a phase cannot be forbidden: use until".to_owned())
         }
@@ -366,19 +378,28 @@ fn wait(what: &str, step: &Step, world: World) -> Option<String> {
     let stray = match subject {
         Subject::Call { .. } => {
             let of_cluster = world == World::Controllers && step.has.is_some();
-            [("has", of_cluster), ("gone", step.gone), ("reason", step.reason.is_some())]
+            [
+                ("has", of_cluster),
+                ("gone", step.gone),
+                ("reason", step.reason.is_some()),
+                ("message", step.message.is_some()),
+            ]
         }
-        Subject::Event(_) | Subject::Phase { .. } => {
-            [("has", step.has.is_some()), ("gone", step.gone), ("count", step.count.is_some())]
-        }
+        Subject::Event(_) | Subject::Phase { .. } => [
+            ("has", step.has.is_some()),
+            ("gone", step.gone),
+            ("count", step.count.is_some()),
+            ("lacks", step.lacks.is_some()),
+        ],
         Subject::Object(_) => [
             ("reason", step.reason.is_some()),
             ("message", step.message.is_some()),
             ("count", step.count.is_some()),
+            ("lacks", step.lacks.is_some()),
         ],
     };
     let stray = stray.iter().find(|(_, is_set)| *is_set);
-    stray.map(|(field, _)| format!("{field} does not belong to {what}: an object has `has` or `gone`, an event `reason` and `message`, a call `count`, and in `world: cluster` `has`"))
+    stray.map(|(field, _)| format!("{field} does not belong to {what}: an object has `has` or `gone`, an event `reason` and `message`, a call `count`, and in `world: cluster` `has` and, after `never`, `lacks`"))
 }
 
 fn method(name: &str) -> Result<CsiMethod, String> {
@@ -467,9 +488,21 @@ fn answer_fields(method: &str, with: &Value) -> Option<String> {
     Some(format!("{}: with: {error}: write fields of the answer as in the CSI specification", method.name))
 }
 
+/// Whether any value is meant, or none.
+fn is_open(value: &Value) -> bool {
+    value.is_null() || value == "*"
+}
+
 /// Checks the fields that the request of a call is to have.
 fn request_fields(method: CsiMethod, has: &Value) -> Result<(), String> {
     let Some(of) = Method::all().find(|known| known.name == method.as_str()) else { return Ok(()) };
+    if let Some((key, _)) =
+        has["secrets"].as_object().into_iter().flatten().find(|(_, value)| !is_open(value))
+    {
+        return Err(format!(
+            "{method}: has: secrets.{key}: the values of secrets are hidden: write \"*\", or null"
+        ));
+    }
     let wrong = of.request.misfit(has);
     wrong.map_or(Ok(()), |what| {
         Err(format!("{method}: has: {what} (a request has the fields of the CSI specification)"))

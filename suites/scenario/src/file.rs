@@ -299,7 +299,10 @@ pub struct Step {
     /// Of `delete`: the grace period of a pod in seconds.
     pub grace: Option<u32>,
     /// Of `until` and `never`: what the object has, or the request of a call; null for a field that it lacks.
+    #[serde(default, deserialize_with = "present")]
     pub has: Option<Value>,
+    /// Of `never call`: what the request of each call must have.
+    pub lacks: Option<Value>,
     /// Of `until`: it does not exist any more.
     #[serde(default)]
     pub gone: bool,
@@ -427,6 +430,11 @@ impl Scenario {
     }
 }
 
+/// A field that is there, also one without a value.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(field).map(Some)
+}
+
 impl Step {
     /// The same patch, of the status.
     pub fn status(self) -> Self {
@@ -473,7 +481,7 @@ impl Step {
         let gone = if self.gone { " gone".to_owned() } else { String::new() };
         let has = self.has.as_ref().map(|has| format!(" {has}")).unwrap_or_default();
         let reason = self.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-        let count = self.count.map(|count| format!(" {count}")).unwrap_or_default();
+        let count = self.count.map(|count| format!(", {count} times")).unwrap_or_default();
         Some(format!("until {what}{gone}{has}{reason}{count}"))
     }
 

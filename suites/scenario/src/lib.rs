@@ -36,7 +36,7 @@ pub use file::{
     Step, World,
 };
 pub use kind::{CAPACITY, KINDS, Kind};
-pub use matching::matches;
+pub use matching::{Mismatch, matches, mismatches};
 pub use name::{Names, scenario_of};
 pub use normalise::{Normal, normal};
 pub use read::{Read, ScenarioError, parse, read_all};

@@ -5,7 +5,7 @@
 //! | `$s` | the namespace of the scenario |
 //! | `$uid(claim data)` | the uid of an object; `data#1` is the first of the name `data`, if it was created again |
 //! | `$volume(data)` | the name of the PersistentVolume that was provisioned for a claim |
-//! | `$handle(data)` | its handle, which is its id for the driver |
+//! | `$handle(data)` | its handle, which is its id for the driver; `$handle(snapshot snap)` is that of a snapshot |
 //! | `$content(snap)` | the name of the content that was created for a snapshot |
 //! | `$group-content(all)` | the same for a group of snapshots |
 //! | `$member(data of all)` | the name of the snapshot of a claim in a group |
@@ -48,7 +48,7 @@ pub struct References {
     uids: HashMap<(&'static str, String), Vec<String>>,
     /// The nodes of pods.
     nodes: HashMap<String, String>,
-    /// The handles of the volumes of claims.
+    /// The handles of the volumes of claims, by their names, and of snapshots, by `snapshot` and their names.
     handles: HashMap<String, String>,
 }
 
@@ -128,8 +128,9 @@ impl References {
                         self.uid(kind, name)
                     }
                 };
-                // A name that is a text of its own needs no mark of a shared name.
-                let prefix = if begin == 0 { prefix.trim_start_matches('=') } else { prefix };
+                // Only the name of an object that a step names needs the mark of a shared name.
+                let is_name = names_kind(&text[..begin]);
+                let prefix = if is_name { prefix } else { prefix.trim_start_matches('=') };
                 text.replace_range(begin..=begin + length, &format!("{prefix}{value}"));
             }
         }
@@ -193,6 +194,7 @@ impl References {
         }
         let name = match kind.short {
             "node" | "csi-node" => self.node(name),
+            "driver" if name == self.driver => name.to_owned(),
             _ => self.names.cluster(name),
         };
         Ok((kind.kind, String::new(), name))
@@ -205,6 +207,12 @@ impl References {
     }
 }
 
+/// Whether this is what stands before the name of an object: `volume `, or `event volume `.
+fn names_kind(before: &str) -> bool {
+    let before = before.strip_prefix("event ").unwrap_or(before);
+    before.strip_suffix(' ').is_some_and(|kind| Kind::named(kind).is_some())
+}
+
 /// The objects that the references of a text name.
 pub(crate) fn named_by(text: &str) -> Vec<(&'static Kind, String)> {
     let arguments = FUNCTIONS.iter().flat_map(|(function, _, _)| {
@@ -214,6 +222,7 @@ pub(crate) fn named_by(text: &str) -> Vec<(&'static Kind, String)> {
     let named = |(function, argument): (&str, &str)| {
         let (kind, name) = match function {
             "$uid(" => argument.split_once(' ')?,
+            "$handle(" if argument.contains(' ') => argument.split_once(' ')?,
             "$node(" => ("pod", argument),
             "$content(" => ("snapshot", argument),
             "$group-content(" => ("group", argument),
@@ -266,6 +275,8 @@ mod tests {
             ("$size of $sum is $1 $(date) $$s", "64Mi of $sum is $1 $(date) $s"),
             ("$uid(claim data), $uid(claim data#1)", "u2, u1"),
             ("volume $volume(data)", "volume =pvc-u2"),
+            ("event volume $volume(data)", "event volume =pvc-u2"),
+            ("/pv/$volume(data)/mount", "/pv/pvc-u2/mount"),
             ("$volume(data)", "pvc-u2"),
             ("$volume(other)", "pvc-no-uid"),
             ("$handle(data) $handle(other)", "vol-1 no-handle"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     check::Slip,
-    file::{Answer, Scenario, Script, Step},
+    file::{Answer, Object, Scenario, Script, Step},
     kind::Kind,
     reference::{named_by, split},
     subject::Subject,
@@ -77,7 +77,12 @@ fn of_step(step: &Step) -> Vec<Name> {
     let objects = objects.into_iter().flatten().chain(pod).flat_map(|text| object(text));
     let subjects = [&step.until, &step.never].into_iter().flatten().flat_map(|text| subject(text));
     let claim = Kind::named("claim").expect("it is in the table");
-    let used = step.uses.iter().map(|name| (claim, name.clone()));
+    // In the namespace of the pod.
+    let place = match step.create.as_ref().or(step.apply.as_ref()).and_then(Object::short) {
+        Some(pod) if pod.contains(" other/") => "other/",
+        _ => "",
+    };
+    let used = step.uses.iter().map(|name| (claim, format!("{place}{name}")));
     let values = [&step.with, step.has.as_ref().unwrap_or(&Value::Null)].into_iter().flat_map(in_value);
     let script = step.driver.iter().flat_map(of_script);
     objects.chain(subjects).chain(used).chain(values).chain(script).collect()

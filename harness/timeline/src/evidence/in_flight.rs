@@ -87,13 +87,20 @@ impl InFlight {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the requests of `method` for these volumes carried, in the order in which they began, as far as a rule asked for
+    /// The number of calls of which a rule asked what they carry, up to now.
+    pub fn asked_so_far(&self) -> usize {
+        self.asked().len()
+    }
+
+    /// What the calls of `method` in progress for these volumes carry, as far as a rule asked for it.
+    pub fn requests_in_progress(&self, method: CsiMethod, volumes: &[String]) -> Vec<Value> {
+        requests(self.calls.borrow().values(), method, volumes)
+    }
+
+    /// What the calls of `method` for these volumes carried, after the first `from` of which a rule asked for
     /// it ([`FaultAction::Record`](claimcheck_csi::tap::FaultAction::Record)).
-    pub fn requests(&self, method: CsiMethod, volumes: &[String]) -> Vec<Value> {
-        let asked = self.asked();
-        let meant =
-            asked.iter().filter(|call| call.method == method && volumes.iter().any(|of| call.volume() == of));
-        meant.filter_map(|call| call.request.clone()).collect()
+    pub fn requests(&self, method: CsiMethod, volumes: &[String], from: usize) -> Vec<Value> {
+        requests(self.asked().iter().skip(from), method, volumes)
     }
 
     /// The number of calls of `method` in progress for one of these volumes; CreateVolume has only the volume's name.
@@ -110,6 +117,15 @@ impl InFlight {
         // `self` owns the sender, so waiting cannot fail.
         let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(expected)).await;
     }
+}
+
+fn requests<'a>(
+    calls: impl Iterator<Item = &'a TapRecord>,
+    method: CsiMethod,
+    volumes: &[String],
+) -> Vec<Value> {
+    let meant = calls.filter(|call| call.method == method && volumes.iter().any(|of| call.volume() == of));
+    meant.filter_map(|call| call.request.clone()).collect()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod inline;
 mod needs;
 mod objects;
 mod play;
+mod requests;
 mod usual;
 mod waits;
 

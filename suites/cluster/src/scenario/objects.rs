@@ -134,7 +134,7 @@ impl Player {
             );
             ensure!(
                 !filled.contains("no-handle"),
-                "{value} names the handle of a claim that has no volume yet: wait in a step before until it is Bound"
+                "{value} names the handle of a claim that has no volume yet, or of a snapshot that does not exist yet: wait in a step before until it is Bound, or ready"
             );
             if let Some(unset) = unset(value, &self.actor.references) {
                 bail!("{unset} stands for nothing: pass --set {}=VALUE", unset.trim_start_matches('$'));

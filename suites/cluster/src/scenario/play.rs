@@ -136,7 +136,7 @@ impl Player {
         }
         for (number, step) in scenario.steps.iter().enumerate() {
             self.know().await;
-            let title = self.actor.references.fill(&step.whole_title());
+            let title = self.title(step);
             let t = self.t.clone();
             let at = format!("step {} ({}:{}), {title}", number + 1, self.played.file, step.line);
             let ended = t.record_step(&title, self.step(step)).await;
@@ -159,8 +159,17 @@ impl Player {
         if let Some(seen) = self.unwanted_so_far().await {
             bail!("{seen}");
         }
+        self.nevers_are_known()?;
         let at = || format!("{}:{}", self.played.file, scenario.expect_line);
         expect::check(self, &scenario.expect).await.with_context(at)
+    }
+
+    /// The title of a step, with what it refers to if that is known.
+    fn title(&self, step: &Step) -> String {
+        let title = step.whole_title();
+        let filled = self.actor.references.fill(&title);
+        let is_open = ["no-uid", "no-node", "no-handle"].iter().any(|open| filled.contains(open));
+        if is_open { title } else { filled }
     }
 
     /// Writes what happened, if that is asked for.
@@ -304,6 +313,11 @@ impl Player {
                 handles
                     .extend(text(volume, "/spec/claimRef/name").zip(text(volume, "/spec/csi/volumeHandle")));
             }
+            for (_, content) in store.own("VolumeSnapshotContent") {
+                let snapshot = text(content, "/spec/volumeSnapshotRef/name");
+                let snapshot = snapshot.map(|snapshot| format!("snapshot {snapshot}"));
+                handles.extend(snapshot.zip(text(content, "/status/snapshotHandle")));
+            }
             let scheduled = |pod| text(pod, "/metadata/name").zip(text(pod, "/spec/nodeName"));
             pods.extend(store.seen("Pod").filter_map(scheduled));
         });
@@ -381,7 +395,8 @@ impl Player {
     /// Records what the calls carry of which a step says what they must.
     fn asked(&self) -> Vec<FaultRule> {
         let asks = |step: &Step| {
-            let what = step.until.as_deref().or(step.never.as_deref()).filter(|_| step.has.is_some())?;
+            let has = step.has.is_some() || step.lacks.is_some();
+            let what = step.until.as_deref().or(step.never.as_deref()).filter(|_| has)?;
             match Subject::parse(what) {
                 Ok(Subject::Call { method, .. }) => Some(method),
                 _ => None,

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use claimcheck_model::{CsiMethod, Phase};
 use claimcheck_scenario::{EventOf, Key, Step, Store, Subject, matches, split};
 use serde_json::{Value, json};
 
-use super::{inline, play::Player};
+use super::{
+    inline,
+    play::Player,
+    requests::{carries, carrying, differences, nearest},
+};
 
 /// How long the watch of an object that exists may take.
 const SHOWN: Duration = Duration::from_secs(2);
@@ -21,14 +25,23 @@ pub(super) struct Never {
 
 /// What is unwanted.
 pub(super) enum Unwanted {
-    /// An object that has this, in the versions from this number on.
+    /// An object that has this, in the versions from this number on. What it refers to may not be known yet.
     Object { key: Key, has: Value, from: usize },
     /// The deletion of an object, in the versions from this number on.
     Deletion { key: Key, from: usize },
     /// An event, in the versions from this number on.
     Event { event: EventOf, from: usize },
-    /// More calls than before, for one claim or all, with this in their requests.
-    Call { method: CsiMethod, claim: Option<String>, has: Option<Value>, before: u64 },
+    /// More calls than before, for one claim or all.
+    Call { method: CsiMethod, claim: Option<String>, before: u64 },
+    /// A call, for one claim or all, after so many of which the requests were recorded, that carries one thing, or lacks
+    /// another.
+    Carrying {
+        method: CsiMethod,
+        claim: Option<String>,
+        has: Option<Value>,
+        lacks: Option<Value>,
+        from: usize,
+    },
 }
 
 impl Player {
@@ -43,6 +56,20 @@ impl Player {
             return Some(format!("{}:{}: {}: {seen}", self.played.file, never.line, never.title));
         }
         None
+    }
+
+    /// What must not be seen refers to something that never came.
+    pub(super) fn nevers_are_known(&self) -> Result<()> {
+        for never in &self.nevers {
+            let named = match &never.what {
+                Unwanted::Object { has, .. } => [Some(has), None],
+                Unwanted::Carrying { has, lacks, .. } => [has.as_ref(), lacks.as_ref()],
+                Unwanted::Deletion { .. } | Unwanted::Event { .. } | Unwanted::Call { .. } => [None, None],
+            };
+            let at = || format!("{}:{}: {}", self.played.file, never.line, never.title);
+            self.is_known(named).with_context(at)?;
+        }
+        Ok(())
     }
 
     pub(super) async fn until(&mut self, what: &str, step: &Step) -> Result<()> {
@@ -73,15 +100,17 @@ impl Player {
             self.arm().await;
             let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
             let seen = match subject {
-                Subject::Call { method, claim } => match (&has, self.held(method)) {
-                    (Some(has), _) => self.carrying(method, claim, has)?,
+                Subject::Call { method, claim } => match (self.held(method), &has) {
                     // A call of before the step that holds them is none that waits.
-                    (None, Some(of))
-                        if count.is_none() && (of.is_none() || claim.is_none() || of == claim) =>
-                    {
-                        self.waiting(method, claim.or(of))?
+                    (Some(of), _) if count.is_none() && (of.is_none() || claim.is_none() || of == claim) => {
+                        let claim = claim.or(of);
+                        match &has {
+                            Some(has) => carrying(&self.requests_in_progress(method, claim)?, has)?,
+                            None => self.waiting(method, claim)?,
+                        }
                     }
-                    _ => self.calls(method, claim).await?,
+                    (_, Some(has)) => carrying(&self.requests(method, claim, 0)?, has)?,
+                    (_, None) => self.calls(method, claim).await?,
                 },
                 Subject::Phase { phase, claim } => self.ended(phase, claim).await?,
                 Subject::Object(_) | Subject::Event(_) => wanted,
@@ -90,11 +119,18 @@ impl Player {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
-                let carried = match (subject, &has) {
-                    (Subject::Call { method, claim }, Some(_)) => self.last_request(method, claim)?,
+                let others = match (subject, &has) {
+                    (Subject::Call { method, .. }, Some(_))
+                        if self.held(method).is_some() && count.is_none() =>
+                    {
+                        "; no call that is held carries this".to_owned()
+                    }
+                    (Subject::Call { method, claim }, Some(has)) => {
+                        nearest(&self.requests(method, claim, 0)?, has)
+                    }
                     _ => String::new(),
                 };
-                bail!("not in time: {seen} of {wanted} were seen{carried}");
+                bail!("not in time: {seen} of {wanted} were seen{others}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -129,23 +165,14 @@ impl Player {
         Ok(self.waiting(method, claim)? + balance.all_calls(method) + injected)
     }
 
-    /// The number of calls of a method that have begun and carried this.
-    fn carrying(&self, method: CsiMethod, claim: Option<&str>, has: &Value) -> Result<u64> {
-        let mut requests = self.requests(method, claim)?;
-        requests.retain(|request| matches(request, has));
-        Ok(requests.len().try_into()?)
+    /// What the calls of a method carried, after the first `from` of all that were recorded.
+    fn requests(&self, method: CsiMethod, claim: Option<&str>, from: usize) -> Result<Vec<Value>> {
+        Ok(self.t.session().in_flight().requests(method, &self.volumes(claim)?, from))
     }
 
-    fn requests(&self, method: CsiMethod, claim: Option<&str>) -> Result<Vec<Value>> {
-        Ok(self.t.session().in_flight().requests(method, &self.volumes(claim)?))
-    }
-
-    /// What the last call of a method carried, as the end of a message.
-    fn last_request(&self, method: CsiMethod, claim: Option<&str>) -> Result<String> {
-        Ok(match self.requests(method, claim)?.pop() {
-            Some(last) => format!("; the last call of {method} carried {last}"),
-            None => format!("; there was no call of {method}"),
-        })
+    /// What those carry that have begun and not ended.
+    fn requests_in_progress(&self, method: CsiMethod, claim: Option<&str>) -> Result<Vec<Value>> {
+        Ok(self.t.session().in_flight().requests_in_progress(method, &self.volumes(claim)?))
     }
 
     /// The number of calls of a method that have begun and not ended.
@@ -174,8 +201,9 @@ impl Player {
             // Also of those that are gone.
             let volumes = store.seen("PersistentVolume").filter(|volume| is_of(volume));
             let handles = volumes.map(|volume| &volume["spec"]["csi"]["volumeHandle"]);
-            let contents =
-                store.seen("VolumeSnapshotContent").map(|content| &content["status"]["snapshotHandle"]);
+            let contents = store.seen("VolumeSnapshotContent").flat_map(|content| {
+                [&content["status"]["snapshotHandle"], &content["spec"]["source"]["snapshotHandle"]]
+            });
             names.extend(handles.chain(contents).filter_map(Value::as_str).map(str::to_owned));
         });
         names
@@ -194,20 +222,22 @@ impl Player {
                 let event = self.actor.event(object, step.reason.as_deref(), step.message.as_deref())?;
                 Unwanted::Event { event, from }
             }
+            Subject::Call { method, claim } if step.has.is_some() || step.lacks.is_some() => {
+                self.t.session().calls_recorded().await?;
+                let from = self.t.session().in_flight().asked_so_far();
+                let (has, lacks) = (step.has.clone(), step.lacks.clone());
+                Unwanted::Carrying { method, claim: claim.map(str::to_owned), has, lacks, from }
+            }
             Subject::Call { method, claim } => {
                 self.t.session().calls_recorded().await?;
-                let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
-                let before = match &has {
-                    Some(has) => self.carrying(method, claim, has)?,
-                    None => self.calls(method, claim).await?,
-                };
-                Unwanted::Call { method, claim: claim.map(str::to_owned), has, before }
+                let before = self.calls(method, claim).await?;
+                Unwanted::Call { method, claim: claim.map(str::to_owned), before }
             }
             Subject::Phase { .. } => bail!("a phase cannot be forbidden: use until"),
             Subject::Object(object) => {
                 let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
-                let has = step.has.as_ref().map(|has| self.actor.references.filled(has));
-                let has = has.unwrap_or(json!({}));
+                let has = step.has.clone().unwrap_or(json!({}));
+                let filled = self.actor.references.filled(&has);
                 let mut now = self.actor.record.read(|store| store.latest.get(&key).cloned());
                 if step.gone && now.is_none() {
                     // The watch may not have shown yet what was just created.
@@ -216,7 +246,7 @@ impl Player {
                 }
                 match (step.gone, now) {
                     (true, None) => bail!("there is no {object} now: wait for it in a step before"),
-                    (false, Some(now)) if matches(&now, &has) => bail!("it has {has} already"),
+                    (false, Some(now)) if matches(&now, &filled) => bail!("it has {filled} already"),
                     (true, Some(_)) => Unwanted::Deletion { key, from },
                     (false, _) => Unwanted::Object { key, has, from },
                 }
@@ -228,9 +258,10 @@ impl Player {
     async fn seen(&self, what: &Unwanted) -> Result<Option<String>> {
         Ok(match what {
             Unwanted::Object { key, has, from } => self.actor.record.read(|store| {
+                let has = self.actor.references.filled(has);
                 let versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
                 let mut objects = versions.filter_map(|version| version.object.as_ref());
-                objects.find(|object| matches(object, has)).map(|_| format!("it had {has}"))
+                objects.find(|object| matches(object, &has)).map(|_| format!("it had {has}"))
             }),
             Unwanted::Deletion { key, from } => self.actor.record.read(|store| {
                 let mut versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
@@ -241,14 +272,26 @@ impl Player {
                 let mut events = objects.filter(|object| event.is(object));
                 events.next().map(|event| event["message"].as_str().unwrap_or_default().to_owned())
             }),
-            Unwanted::Call { method, claim, has, before } => {
+            Unwanted::Call { method, claim, before } => {
                 self.t.session().calls_recorded().await?;
-                let now = match has {
-                    Some(has) => self.carrying(*method, claim.as_deref(), has)?,
-                    None => self.calls(*method, claim.as_deref()).await?,
+                let now = self.calls(*method, claim.as_deref()).await?;
+                (now > *before).then(|| format!("{} calls of {method}", now - before))
+            }
+            Unwanted::Carrying { method, claim, has, lacks, from } => {
+                self.t.session().calls_recorded().await?;
+                let filled =
+                    |part: &Option<Value>| part.as_ref().map(|part| self.actor.references.filled(part));
+                let (has, lacks) = (filled(has), filled(lacks));
+                let requests = self.requests(*method, claim.as_deref(), *from)?;
+                let is_unwanted = |request: &&Value| {
+                    has.as_ref().is_none_or(|has| carries(request, has))
+                        && lacks.as_ref().is_none_or(|lacks| !carries(request, lacks))
                 };
-                let with = has.as_ref().map(|has| format!(" with {has}")).unwrap_or_default();
-                (now > *before).then(|| format!("{} calls of {method}{with}", now - before))
+                requests.iter().find(is_unwanted).map(|request| {
+                    let has = has.as_ref().map(|has| format!(" carried {has}")).unwrap_or_default();
+                    let lacks = lacks.as_ref().map(|lacks| differences(request, lacks)).unwrap_or_default();
+                    format!("a call of {method}{has}{lacks}")
+                })
             }
         })
     }
