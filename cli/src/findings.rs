@@ -50,7 +50,11 @@ pub fn conclude(
 fn compare(expected: &Expected, summary: &Summary) -> Difference {
     let failed = summary.results.iter().filter(|line| matches!(line.result, CaseResult::Failed { .. }));
     let failed: Vec<String> = failed.map(|line| line.case.to_string()).collect();
-    expected.compare(&failed, leaks_of(summary))
+    let skipped = summary.results.iter().filter_map(|line| match &line.result {
+        CaseResult::Skipped { reason } => Some((line.case.to_string(), reason.clone())),
+        CaseResult::Passed | CaseResult::Failed { .. } => None,
+    });
+    expected.compare(&failed, &skipped.collect::<Vec<_>>(), leaks_of(summary))
 }
 
 /// Checks that the file of `--write-expect` does not exist yet, before the run.

@@ -160,8 +160,20 @@ impl Expected {
         }
     }
 
-    /// Compares a run with the list: the names of its failed cases, and descriptions of its leaks and violations.
-    pub fn compare(&self, failed: &[String], leaked: Vec<String>) -> Difference {
+    /// Compares a run with the list: the names of its failed cases, its skipped cases with their reasons, and descriptions of
+    /// its leaks and violations.
+    pub fn compare(
+        &self,
+        failed: &[String],
+        skipped: &[(String, String)],
+        leaked: Vec<String>,
+    ) -> Difference {
+        let missed = |known: &Finding| {
+            let reason = skipped.iter().find(|(case, _)| case.contains(&known.case));
+            let how =
+                reason.map_or("did not fail".to_owned(), |(_, reason)| format!("was skipped: {reason}"));
+            format!("{how}: {} ({})", known.case, known.defect)
+        };
         let unexpected =
             failed.iter().filter(|case| !self.findings.iter().any(|known| case.contains(&known.case)));
         let missing =
@@ -172,7 +184,7 @@ impl Expected {
         let leaked = leaked.into_iter().filter(|it| !is_listed(it));
         Difference {
             unexpected: unexpected.cloned().collect(),
-            missing: missing.map(|known| format!("{} ({})", known.case, known.defect)).collect(),
+            missing: missing.map(missed).collect(),
             leaked: leaked.collect(),
             not_leaked,
         }
@@ -208,7 +220,7 @@ impl fmt::Display for Difference {
         }
         f.write_str("the findings differ from the expected ones")?;
         self.unexpected.iter().try_for_each(|case| write!(f, "\n  failed but not listed: {case}"))?;
-        self.missing.iter().try_for_each(|case| write!(f, "\n  listed but did not fail: {case}"))?;
+        self.missing.iter().try_for_each(|case| write!(f, "\n  listed but {case}"))?;
         self.leaked.iter().try_for_each(|what| write!(f, "\n  not listed as `leaked`: {what}"))?;
         let not_leaked = &self.not_leaked;
         not_leaked.iter().try_for_each(|what| write!(f, "\n  listed as `leaked` but did not occur: {what}"))
@@ -224,7 +236,7 @@ mod tests {
 
     fn compare(expected: &Expected, failed: &[&str], leaked: &[&str]) -> Difference {
         let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
-        expected.compare(&owned(failed), owned(leaked))
+        expected.compare(&owned(failed), &[], owned(leaked))
     }
 
     #[test]
@@ -239,6 +251,9 @@ mod tests {
             text.contains("not listed: list::tokens") && text.contains("list::pages (it stops)"),
             "{text}"
         );
+        let skipped = [("list::pages of one".to_owned(), "needs LIST".to_owned())];
+        let text = calls.compare(&[], &skipped, Vec::new()).to_string();
+        assert!(text.contains("listed but was skipped: needs LIST: list::pages (it stops)"), "{text}");
         let cluster = Expected::parse(FILE, Level::Cluster).unwrap();
         assert_eq!(compare(&cluster, &[], &[]).exit_code(), 0);
         assert_eq!(compare(&cluster, &["list::pages"], &[]).unexpected, ["list::pages"]);

@@ -278,7 +278,7 @@ async fn other_size(f: &Fixture) -> Result<()> {
 const TEXT: &str = "written before the second request";
 
 /// The volume with a text, if cases can write to it.
-async fn with_text(f: &Fixture, volume: Volume) -> Result<Volume> {
+pub(super) async fn with_text(f: &Fixture, volume: Volume) -> Result<Volume> {
     if !f.writes() {
         return Ok(volume);
     }
@@ -286,7 +286,7 @@ async fn with_text(f: &Fixture, volume: Volume) -> Result<Volume> {
 }
 
 /// Checks that such a volume still holds its text.
-async fn keeps_text(f: &Fixture, volume: &Volume, what: &str) -> Result<()> {
+pub(super) async fn keeps_text(f: &Fixture, volume: &Volume, what: &str) -> Result<()> {
     if !f.writes() {
         return Ok(());
     }

@@ -314,7 +314,15 @@ fn detached<T>(answer: Result<T, Status>, what: &str) -> Result<()> {
 }
 
 async fn undo_unknown(f: &Fixture) -> Result<()> {
-    let request = f.detach_request(&f.unknown_volume(), &f.node_info().node_id);
+    // An id in the driver's format: it may take any other for one of which it does not know whether it is attached.
+    let unknown = if f.has(CREATE) {
+        let deleted = f.volume().await?.volume_id;
+        f.delete_volume(f.delete_request(&deleted)).await.works("DeleteVolume")?;
+        deleted
+    } else {
+        f.unknown_volume()
+    };
+    let request = f.detach_request(&unknown, &f.node_info().node_id);
     let answer = f.controller_unpublish_volume(request).await;
     detached(answer, "ControllerUnpublishVolume of a volume that does not exist")
 }

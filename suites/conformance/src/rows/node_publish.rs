@@ -142,7 +142,7 @@ async fn unknown(f: &Fixture) -> Result<()> {
         placed.volume.volume_id = known;
         f.unpublish_as(&placed, &request.volume_id).await;
     }
-    answer.refused("NodePublishVolume of a volume that does not exist", codes)
+    answer.refused(&f.of_unknown_volume("NodePublishVolume"), codes)
 }
 
 async fn no_staging(f: &Fixture) -> Result<()> {

@@ -136,7 +136,7 @@ async fn unknown(f: &Fixture) -> Result<()> {
         // Or what this case has staged would be reported as left behind by the driver.
         f.unstage_as(&placed, &request.volume_id).await;
     }
-    answer.refused("NodeStageVolume of a volume that does not exist", NOT_FOUND)
+    answer.refused(&f.of_unknown_volume("NodeStageVolume"), NOT_FOUND)
 }
 
 const STAGED_ANYWAY: &str = "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns NotFound";

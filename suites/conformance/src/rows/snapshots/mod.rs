@@ -8,8 +8,8 @@ mod restore;
 use claimcheck_engine::Schedule;
 
 use super::{
-    CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, IF_MOUNTED, KEEPS, LIST_SNAPSHOTS, MOUNTS, PERSISTS,
-    RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
+    CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, IF_MOUNTED, IF_PERSISTS, KEEPS, LIST_SNAPSHOTS,
+    MOUNTS, PERSISTS, RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
 };
 use crate::{
     alone::Alone,
@@ -130,6 +130,8 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::CREATE_TWICE])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, CREATE_AGAIN, SAME_DATA])
         .each(),
+    Row::new("CreateVolume with an existing name and a different snapshot returns AlreadyExists", spec::EXISTS, case!(restore::other_snapshot))
+        .needs(&[SNAPSHOT, CREATE, SNAPSHOT_USED, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS]),
     Row::new("DeleteVolume of a restored volume leaves the snapshot and its source unchanged", spec::VOLUME_UNIQUE, case!(restore::restored_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
     Row::new("CreateVolume from a snapshot of a restored volume restores its data", spec::RESTORE, case!(restore::restored_twice))
         .also(&[spec::CUT])

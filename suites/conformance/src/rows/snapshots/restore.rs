@@ -4,12 +4,17 @@ use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
     tap::code_name,
-    v1::{CreateSnapshotRequest, ListSnapshotsRequest, Snapshot, Volume},
+    v1::{CreateSnapshotRequest, CreateVolumeRequest, ListSnapshotsRequest, Snapshot, Volume},
 };
 use claimcheck_engine::skip;
 
 use super::{
-    super::{LIST_SNAPSHOTS, clones::ensure_that, node_expand::finish},
+    super::{
+        LIST_SNAPSHOTS,
+        clones::ensure_that,
+        controller_create::{keeps_text, with_text as with_own_text},
+        node_expand::finish,
+    },
     list::{all, has},
 };
 use crate::{
@@ -25,6 +30,18 @@ pub(super) async fn restore(f: &Fixture) -> Result<()> {
     let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
     let source = request.volume_content_source.clone();
     f.check_content_source(f.make(request).await?, source)
+}
+
+pub(super) async fn other_snapshot(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?;
+    let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    let first = with_own_text(f, f.make(request.clone()).await?).await?;
+    let other = f.snapshot(&f.volume().await?.volume_id).await?;
+    let other =
+        CreateVolumeRequest { name: request.name, ..f.create_from(from_snapshot(&other.snapshot_id)) };
+    let what = "CreateVolume with an existing name and a different snapshot";
+    f.create_volume(other).await.refused(what, &[Code::AlreadyExists])?;
+    keeps_text(f, &first, what).await
 }
 
 /// Creates a volume that contains `text`, and a snapshot of it.
