@@ -133,6 +133,13 @@ impl TestDriver {
             }
             ClassSource { .. } => Class::None,
         };
+        let modes = &file.driver_info.required_access_modes;
+        if modes.contains(&AccessMode::ReadWriteOncePod) && modes.len() > 1 {
+            let what = "RequiredAccessModes: ReadWriteOncePod excludes the others, and each claim has all of them: name \
+                        it alone"
+                .to_owned();
+            return Err(at(&["DriverInfo", "RequiredAccessModes"], what));
+        }
         let range = &file.driver_info.supported_size_range;
         let size = |field: &str, text: &str| {
             let bytes = quantity::bytes(&Quantity(text.to_owned())).filter(|bytes| *bytes > 0);

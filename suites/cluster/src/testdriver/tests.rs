@@ -122,6 +122,10 @@ fn mistakes_are_reported_with_line_and_suggestion() {
             format!("{NAME}  RequiredAccessModes: [RWX]\n"),
             "driver.yaml:3: DriverInfo.RequiredAccessModes: unknown name RWX: known are ReadWriteOnce",
         ),
+        (
+            format!("{NAME}  RequiredAccessModes: [ReadWriteMany, ReadWriteOncePod]\n"),
+            "driver.yaml:3: RequiredAccessModes: ReadWriteOncePod excludes the others",
+        ),
         ("StorageClass: {FromName: true}\n".to_owned(), "driver.yaml: DriverInfo.Name is missing"),
         (
             format!("{NAME}Timeouts: {{PodStart: soon}}\n"),
