@@ -9,7 +9,8 @@
 //!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
-//! Messages of the driver are recorded without the secrets of their requests (`redact`). Of a body the tap keeps
+//! Messages of the driver are recorded without the secrets of their requests (`redact`). What a request carries is recorded
+//! only while a rule asks for it, in the same way (`request`). Of a body the tap keeps
 //! at most what gRPC accepts as a message.
 //!
 //! A call is recorded twice, when it starts and when it ends; the second record contains the first. It is in the sink

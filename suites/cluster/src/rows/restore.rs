@@ -163,7 +163,8 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "late").await?;
     let volume = t.bound(&claim).await?;
-    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &t.usual_size()).await?;
+    let size = t.size_to_restore("snapshot", Some(&claim));
+    let restored = t.claim_from("restored", VolumeSource::Snapshot("snapshot"), &size).await?;
     t.event_containing("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
     t.fail_calls(&volume, CsiMethod::CreateSnapshot, Code::Internal, None).await?;
     let class = t.snapshot_class(Policy::Delete).await?;
@@ -187,7 +188,7 @@ async fn of_other_mode(t: Arc<Fixture>) -> Result<()> {
         "dataSource": VolumeSource::Snapshot("snapshot").source(),
         "volumeMode": "Block",
     });
-    let restored = t.manual_claim("restored", &t.usual_size(), source).await?;
+    let restored = t.manual_claim("restored", &t.size_to_restore("snapshot", None), source).await?;
     let reason = "modifies the mode of the source volume";
     t.event_containing("restored", &["ProvisioningFailed"], reason).await?;
     t.is_not_provisioned(&restored).await
@@ -235,7 +236,7 @@ async fn restore_in_doubt(t: &Fixture) -> Result<(Claim, Claim)> {
     t.taken("snapshot", &claim).await?;
     // The restore waits for its class until the outcome of CreateVolume is made unknown.
     let source = json!({ "dataSource": VolumeSource::Snapshot("snapshot").source() });
-    let restored = t.manual_claim("restored", &t.usual_size(), source).await?;
+    let restored = t.manual_claim("restored", &t.size_to_restore("snapshot", None), source).await?;
     t.event("restored", "ProvisioningFailed").await?;
     t.doubt_creation(&restored).await;
     t.manual_class().await?;
