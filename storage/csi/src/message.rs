@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_message_that_never_fits_is_told_from_one_that_may() {
+    fn a_part_of_a_message_that_cannot_fit_is_rejected() {
         let shape = Method::at("/csi.v1.Node/NodeStageVolume").unwrap().request;
         let mount = json!({ "fs_type": "ext4", "mount_flags": ["ro"] });
         let mode = json!({ "mode": "SINGLE_NODE_WRITER" });

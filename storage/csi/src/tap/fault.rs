@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_request_is_asked_for_is_otherwise_decided_by_other_rules() {
+    fn a_rule_that_records_a_request_leaves_the_call_to_other_rules() {
         let faults = Faults::default();
         let record = FaultRule::new("NodeStageVolume", FaultAction::Record);
         faults.set(FaultPlan { rules: vec![record, FaultRule::new("*", FaultAction::Hang)] });

@@ -1,4 +1,4 @@
-//! What a request carries, as JSON without its secrets and tokens: for those who ask what a driver was told.
+//! What a request carries, as JSON without its secrets and tokens: for those who ask what a driver was sent.
 
 use claimcheck_model::RpcMethod;
 use serde_json::Value;
