@@ -170,7 +170,7 @@ async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
 async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
     let (dead, living) = (t.own_node()?, t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
-    let claim = t.claim("claim").await?;
+    let claim = t.claim_of_one_node("claim").await?;
     // Data that is not synced would be lost with the node.
     t.ready_pod(&TestPod::long_running("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
     t.disrupt(agent.clone(), Disruption::Stop).await?;

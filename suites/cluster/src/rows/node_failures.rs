@@ -91,7 +91,7 @@ fn on(node: &str) -> Value {
 async fn silent(t: Arc<Fixture>) -> Result<()> {
     let (dead, living) = (t.own_node()?, t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
-    let claim = t.claim("claim").await?;
+    let claim = t.claim_of_one_node("claim").await?;
     // Without the default of five minutes; data that is not synced would be lost with the node.
     let tolerated = json!({
         "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0,
