@@ -220,9 +220,10 @@ mod tests {
             ),
             (
                 json!({ "volume_capability": { "access_mode": { "mode": "RWO" } } }),
-                Some("one of UNKNOWN, SINGLE_NODE_WRITER"),
+                Some("unknown value RWO: known are UNKNOWN, SINGLE_NODE_WRITER"),
             ),
             (json!({ "secrets": ["a"] }), Some("secrets has keys and texts")),
+            (json!({ "secrets": {} }), Some("secrets: write null for one that is empty")),
         ] {
             let found = shape.misfit(&part);
             let is_expected = match (&found, expected) {
