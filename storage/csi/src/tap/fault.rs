@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     sync::{
-        Arc, LazyLock, PoisonError, RwLock,
+        Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -211,31 +211,30 @@ impl Faults {
         }
     }
 
-    /// Whether a rule with this action is in force.
-    pub(super) fn has(&self, action: &FaultAction) -> bool {
+    /// The rules, of a file as it is now.
+    fn in_force(&self) -> RwLockReadGuard<'_, Vec<Armed>> {
         if let Some(file) = &self.0.file {
             file.refresh(|plan| self.set(plan));
         }
-        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        self.0.rules.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a rule with this action is in force.
+    pub(super) fn has(&self, action: &FaultAction) -> bool {
+        let armed = self.in_force();
         armed.iter().any(|armed| armed.rule.action == *action)
     }
 
     /// Whether a rule asks what the request of this call carries.
     pub(super) fn records(&self, call: &TapRecord) -> bool {
-        if let Some(file) = &self.0.file {
-            file.refresh(|plan| self.set(plan));
-        }
-        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let armed = self.in_force();
         armed.iter().any(|armed| armed.rule.action == FaultAction::Record && armed.rule.matches(call))
     }
 
     /// The fault of this call. Every matching rule counts it, down to the one that decides.
     pub(super) fn next(&self, call: &TapRecord) -> Option<FaultAction> {
-        if let Some(file) = &self.0.file {
-            file.refresh(|plan| self.set(plan));
-        }
         let call = &*Self::with_claim(call);
-        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let armed = self.in_force();
         let matches = |armed: &&Armed| {
             armed.rule.action != FaultAction::Record
                 && armed.rule.matches(call)

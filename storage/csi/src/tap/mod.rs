@@ -9,15 +9,15 @@
 //!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
-//! Messages of the driver are recorded without the secrets of their requests (`redact`). What a request carries is recorded
-//! only while a rule asks for it, in the same way (`request`). Of a body the tap keeps
-//! at most what gRPC accepts as a message.
+//! Messages of the driver are recorded without the secrets of their requests (`redact`). What a request carries is
+//! recorded only while a rule asks for it, in the same way (`request`). Of a body the tap keeps at most what gRPC
+//! accepts as a message.
 //!
-//! A call is recorded twice, when it starts and when it ends; the second record contains the first. It is in the sink
-//! before the caller sees the result. So when a write to the API server that follows from an RPC is observed, the
-//! record of the RPC is on its way already. It may still arrive later than the write: counts of calls are complete once
-//! a marker has arrived that came the same way, a confirmation in the socket ([`Barrier`]) or the newest line of a log
-//! ([`NewestLine`]).
+//! A call is recorded twice, when it starts and when it ends; the second record contains the first, but for what its
+//! request carries. It is in the sink before the caller sees the result. So when a write to the API server that follows
+//! from an RPC is observed, the record of the RPC is on its way already. It may still arrive later than the write:
+//! counts of calls are complete once a marker has arrived that came the same way, a confirmation in the socket
+//! ([`Barrier`]) or the newest line of a log ([`NewestLine`]).
 
 mod body;
 mod code;
