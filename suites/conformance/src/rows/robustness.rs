@@ -173,8 +173,9 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Checks the result of a call with an invalid id: rejected, not found, or OK where the call also accepts objects that
-/// do not exist. Never Internal.
+/// do not exist. Never Internal. That it followed a path is said of this call.
 fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: bool) -> Result<()> {
+    same_files(f).with_context(|| what.to_owned())?;
     match answer {
         Ok(_) if may_work => Ok(()),
         answer => rejected(f, what, answer, NO_SUCH),
@@ -398,21 +399,31 @@ fn sentinel_root(f: &Fixture) -> PathBuf {
 
 /// Checks that the directory to which such ids and names lead still exists and contains what it did.
 async fn untouched(f: &Fixture) -> Result<()> {
+    let place = sentinel_root(f).join("place");
+    ensure!(f.kind(&place).await? == Kind::Directory, "{} was deleted", changed(f));
+    same_files(f)
+}
+
+/// The same for the files in it, where it is accessible here and [exists](sentinel).
+fn same_files(f: &Fixture) -> Result<()> {
     let root = sentinel_root(f);
-    let changed = format!(
-        "a request with path traversal, or a shell command, to {} was followed: the directory, which is not the driver's,",
-        root.display()
-    );
-    ensure!(f.kind(&root.join("place")).await? == Kind::Directory, "{changed} was deleted");
-    if f.config().paths.is_some() {
+    if f.config().paths.is_some() || !root.exists() {
         return Ok(());
     }
     let mut expected: BTreeMap<PathBuf, String> =
         FILES.into_iter().map(|file| (file.into(), PRESENT.to_owned())).collect();
     expected.insert("place".into(), DIRECTORY.to_owned());
     let found = tree(&root, &root).with_context(|| format!("cannot read {}", root.display()))?;
-    ensure!(found == expected, "{changed} contained {expected:?}, and now contains {found:?}");
+    ensure!(found == expected, "{} contained {expected:?}, and now contains {found:?}", changed(f));
     Ok(())
+}
+
+fn changed(f: &Fixture) -> String {
+    let root = sentinel_root(f);
+    format!(
+        "a request with path traversal, or a shell command, to {} was followed: the directory, which is not the driver's,",
+        root.display()
+    )
 }
 
 /// What [`tree`] returns for a directory.
