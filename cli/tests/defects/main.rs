@@ -12,7 +12,7 @@ mod old_sidecars;
 mod pairs;
 mod variants;
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::Mutex, thread};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::Mutex, thread, time::Instant};
 
 use claimcheck_saboteur::{
     all,
@@ -292,8 +292,13 @@ fn missed(defect: &Defect, found: &[Finding], skipped: &[String]) -> Option<Stri
 
 /// Tests defects, several at a time; returns the results in order.
 fn try_all(defects: &[Defect], whole: bool) -> Vec<Trial> {
+    let began = Instant::now();
     let mut done = several_at_a_time(defects, |defect| {
-        is_possible(defect.volumes, &defect.name).then(|| Trial::of(defect, whole))
+        let trial = is_possible(defect.volumes, &defect.name).then(|| Trial::of(defect, whole))?;
+        if whole {
+            println!("{:5.0} s: {}", began.elapsed().as_secs_f64(), defect.name);
+        }
+        Some(trial)
     });
     done.sort_by_key(|trial| defects.iter().position(|defect| defect.name == trial.defect.name));
     done
