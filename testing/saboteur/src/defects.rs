@@ -1,6 +1,6 @@
 //! The rows of `defects/` and `legal/`, which are part of the program.
 
-use std::{env, fs, path::PathBuf};
+use std::{borrow::Cow, env, fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -8,6 +8,13 @@ use crate::{
     family,
     row::{Defect, Suite},
 };
+
+/// The defects.
+const DEFECTS: Folder =
+    Folder { place: "testing/saboteur/defects", variable: "CLAIMCHECK_DEFECTS", files: &FILES };
+/// Legal behaviour, which fails no case.
+const LEGAL: Folder =
+    Folder { place: "testing/saboteur/legal", variable: "CLAIMCHECK_LEGAL", files: &LEGAL_FILES };
 
 /// The files, and what they contain.
 const FILES: [(&str, &str); 40] = [
@@ -53,24 +60,19 @@ const FILES: [(&str, &str); 40] = [
     ("inside.yaml", include_str!("../defects/inside.yaml")),
 ];
 
-/// The files of legal behaviour, which fails no case.
-const LEGAL: [(&str, &str); 3] = [
+/// The same of legal behaviour.
+const LEGAL_FILES: [(&str, &str); 3] = [
     ("csi.yaml", include_str!("../legal/csi.yaml")),
     ("cluster.yaml", include_str!("../legal/cluster.yaml")),
     ("api.yaml", include_str!("../legal/api.yaml")),
 ];
-
-/// A folder with other versions of the files, so that their authors can try them without a build.
-const FOLDER: &str = "CLAIMCHECK_DEFECTS";
-/// The same for the files of legal behaviour.
-const LEGAL_FOLDER: &str = "CLAIMCHECK_LEGAL";
 
 /// All defects, in the order of the files.
 ///
 /// # Errors
 /// A row is malformed, or the folder in the environment lacks a file.
 pub fn all() -> Result<Vec<Defect>> {
-    rows(FOLDER, "defects", &FILES)
+    rows(&DEFECTS.texts()?)
 }
 
 /// All rows of legal behaviour.
@@ -78,25 +80,49 @@ pub fn all() -> Result<Vec<Defect>> {
 /// # Errors
 /// The same.
 pub fn legal() -> Result<Vec<Defect>> {
-    rows(LEGAL_FOLDER, "legal", &LEGAL)
+    rows(&LEGAL.texts()?)
 }
 
-fn rows(variable: &str, place: &str, files: &[(&str, &str)]) -> Result<Vec<Defect>> {
-    let mut defects = Vec::new();
-    let folder = env::var_os(variable).map(PathBuf::from);
-    for (file, built_in) in files {
-        let text = match &folder {
-            Some(folder) => {
-                &fs::read_to_string(folder.join(file)).with_context(|| format!("{variable}: {file}"))?
-            }
-            None => *built_in,
+/// A folder of rows.
+struct Folder {
+    /// Its place in the repository.
+    place: &'static str,
+    /// A folder with other versions of the files, so that their authors can try them without a build.
+    variable: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// A file of rows.
+struct Text {
+    file: String,
+    content: Cow<'static, str>,
+}
+
+impl Folder {
+    fn texts(&self) -> Result<Vec<Text>> {
+        let (variable, folder) = (self.variable, env::var_os(self.variable).map(PathBuf::from));
+        let text = |(file, built_in): &(&'static str, &'static str)| {
+            let content = match &folder {
+                Some(folder) => fs::read_to_string(folder.join(file))
+                    .with_context(|| format!("{variable}: {file}"))?
+                    .into(),
+                None => Cow::Borrowed(*built_in),
+            };
+            Ok(Text { file: format!("{}/{file}", self.place), content })
         };
+        self.files.iter().map(text).collect()
+    }
+}
+
+fn rows<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Result<Vec<Defect>> {
+    let mut defects = Vec::new();
+    for Text { file, content } in texts {
         let rows: Vec<serde_json::Value> =
-            serde_saphyr::from_str(text).with_context(|| format!("testing/saboteur/{place}/{file}"))?;
+            serde_saphyr::from_str(content).with_context(|| file.to_owned())?;
         for row in rows {
             let of = |row: &serde_json::Value| {
                 let name = row["name"].as_str().unwrap_or("a row without a name");
-                format!("testing/saboteur/{place}/{file}, {name}")
+                format!("{file}, {name}")
             };
             let family = of(&row);
             for row in family::members(row).context(family)? {
@@ -108,17 +134,26 @@ fn rows(variable: &str, place: &str, files: &[(&str, &str)]) -> Result<Vec<Defec
     Ok(defects)
 }
 
+/// The row of this name. Each process of a driver with a defect begins with this, so the files that have the name are read
+/// first; in the others, names are made of parts.
+fn row(name: &str) -> Result<Defect> {
+    let mut texts = DEFECTS.texts()?;
+    texts.extend(LEGAL.texts()?);
+    let (likely, others): (Vec<_>, Vec<_>) = texts.iter().partition(|text| text.content.contains(name));
+    for texts in [likely, others] {
+        if let Some(row) = rows(texts)?.into_iter().find(|row| row.name == name) {
+            return Ok(row);
+        }
+    }
+    bail!("there is no defect {name:?}: docs/defects.md lists them")
+}
+
 /// The defect or legal row of this name, or one that does what several do: their names, with commas.
 ///
 /// # Errors
 /// There is none.
 pub fn defect(name: &str) -> Result<Defect> {
-    let rows: Vec<Defect> = all()?.into_iter().chain(legal()?).collect();
-    let named = |name| match rows.iter().find(|row| row.name == name) {
-        Some(row) => Ok(row.clone()),
-        None => bail!("there is no defect {name:?}: docs/defects.md lists them"),
-    };
-    let mut named = name.split(',').map(named);
+    let mut named = name.split(',').map(row);
     let first = named.next().context("a name is missing")??;
     named.try_fold(first, |row, other| Ok(row.and(other?)))
 }

@@ -75,8 +75,8 @@ pub(crate) enum Kind {
 pub(crate) struct World {
     objects: BTreeMap<String, Object>,
     names: BTreeMap<(Kind, String), String>,
-    /// What was done and not undone.
-    done: BTreeSet<(String, String)>,
+    /// What was done and not undone: the keys of calls, by method and [`what`] they are about.
+    done: BTreeMap<(String, String), BTreeSet<String>>,
     firsts: BTreeMap<(String, String), First>,
     starts: BTreeMap<String, u32>,
     pending: BTreeMap<u64, Pending>,
@@ -124,6 +124,11 @@ pub(crate) fn key(method: &str, request: &Value) -> String {
     parts.join(" ")
 }
 
+/// What a call with this [`key`] is about, also if its inverse has other fields.
+fn what(method: &str, key: &str) -> (String, String) {
+    (method.to_owned(), key.trim().to_owned())
+}
+
 impl World {
     /// Adds what has happened.
     pub fn apply(&mut self, entry: Entry) {
@@ -152,7 +157,7 @@ impl World {
         } else if let Some(id) = self.object_of(method, &request) {
             self.changed(method, &id, &request);
         }
-        self.done.insert((method.to_owned(), key.clone()));
+        self.done.entry(what(method, &key)).or_default().insert(key.clone());
         let number = self.entries;
         self.firsts.entry((method.to_owned(), key)).or_insert(First { request, answer, number });
     }
@@ -251,7 +256,7 @@ impl World {
             (None, Some(_)) => object.unwrap_or_default(),
             (None, None) => key(inverse, request),
         };
-        self.done.retain(|(other, done)| other != inverse || done.trim() != key.trim());
+        self.done.remove(&what(inverse, &key));
     }
 
     fn mark(&mut self, id: &str, state: State) {
@@ -288,7 +293,7 @@ impl World {
 
     /// Whether this very thing was done, and not undone since.
     pub fn repeated(&self, method: &str, key: &str) -> bool {
-        self.done.contains(&(method.to_owned(), key.to_owned()))
+        self.done.get(&what(method, key)).is_some_and(|keys| keys.contains(key))
     }
 
     /// Whether a method was called with success.
