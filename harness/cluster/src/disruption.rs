@@ -1,6 +1,6 @@
 //! What disruptive cases do to components, on every kind of cluster.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use claimcheck_kind::ProgramError;
 use kube::runtime::wait;
@@ -23,6 +23,18 @@ pub enum Victim {
         /// The driver's name.
         driver: String,
     },
+}
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeAgent(node) => write!(f, "the agent of {node} is"),
+            Self::Driver(node) => write!(f, "the driver on {node} is"),
+            Self::Controllers => f.write_str("the controllers are"),
+            Self::Node(node) => write!(f, "{node} is"),
+            Self::Registration { node, .. } => write!(f, "the driver's registration on {node} is"),
+        }
+    }
 }
 
 /// A disruption of a component.
@@ -55,7 +67,10 @@ impl Disruption {
             Self::Start => (aside, here),
             Self::Kill | Self::Pause | Self::Resume | Self::Configure(_) => return None,
         };
-        Some(format!("cd /var/lib/kubelet/plugins_registry\nln '{from}' '{to}'\nrm '{from}'"))
+        // It may be so already, on one of several nodes.
+        Some(format!(
+            "cd /var/lib/kubelet/plugins_registry\ntest -e '{from}' || test ! -e '{to}' || exit 0\nln '{from}' '{to}'\nrm '{from}'"
+        ))
     }
 }
 

@@ -251,7 +251,9 @@ impl Actor {
     }
 
     /// What was seen last instead of what was expected.
-    fn missed(&self, object: &str, last: &Option<Value>, has: &Value, gone: bool) -> String {
+    fn missed(&self, named: &str, last: &Option<Value>, has: &Value, gone: bool) -> String {
+        // A name as it is in the cluster is written with this.
+        let object = &named.replacen(" =", " ", 1);
         let Some(last) = last else { return format!(": there is no {object}") };
         if gone {
             let metadata = &last["metadata"];
@@ -263,7 +265,7 @@ impl Actor {
             return format!(": {object} still exists: {state}");
         }
         let histories = mismatches(last, has).into_iter().map(|Mismatch { path, expected, seen }| {
-            let history = self.history(object, &path);
+            let history = self.history(named, &path);
             format!("\n  {path}: expected {expected}, last seen {seen}{history}")
         });
         format!(": {object} is not as expected:{}", histories.collect::<String>())

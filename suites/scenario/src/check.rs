@@ -37,7 +37,7 @@ pub fn scenario(scenario: &Scenario) -> Vec<Slip> {
         [wrong_name(&scenario.name), no_steps(&scenario.steps), script(&scenario.driver, scenario.world)];
     let given = given.into_iter().flatten().chain(expected).map(whole);
     let steps = steps.chain(not_held(&scenario.steps)).chain(not_here(scenario));
-    let steps = steps.chain(early(scenario)).chain(without_parameters(scenario));
+    let steps = steps.chain(early(scenario)).chain(without_parameters(scenario)).chain(not_alone(scenario));
     given.chain(steps).chain(scenario.given.iter().filter_map(|of| Some(whole(stray(of)?)))).collect()
 }
 
@@ -106,6 +106,26 @@ fn without_parameters(scenario: &Scenario) -> Option<Slip> {
     let what = format!(
         "{name}: Kubernetes requires parameters: write those of the driver in `with: {{ parameters: .. }}`"
     );
+    Some(Slip { line, what })
+}
+
+/// A change of what concerns all namespaces, beside other cases.
+fn not_alone(scenario: &Scenario) -> Option<Slip> {
+    if scenario.alone || scenario.world == World::Controllers {
+        return None;
+    }
+    let of_all = |name: &&str| {
+        let Ok((kind, name)) = split(name) else { return false };
+        let is_of_cluster = kind.is_of_cluster() && (name.starts_with('=') || name == "$driver");
+        is_of_cluster || ["node", "csi-node"].contains(&kind.short)
+    };
+    let changed = |step: &Step| {
+        let applied = step.apply.as_ref().and_then(Object::short);
+        let mut named = [step.patch.as_deref(), step.delete.as_deref(), applied].into_iter().flatten();
+        named.find(of_all).map(str::to_owned)
+    };
+    let (line, name) = scenario.steps.iter().find_map(|step| Some((step.line, changed(step)?)))?;
+    let what = format!("{name} concerns all namespaces, where other cases run: write `alone: true`");
     Some(Slip { line, what })
 }
 

@@ -239,6 +239,19 @@ pub struct Answer {
     pub node: Option<String>,
 }
 
+impl Answer {
+    /// What happens to the calls, for messages.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self { fail: Some(error), .. } => format!("fail with {error}"),
+            Self { hang: true, .. } => "are not answered".to_owned(),
+            Self { late: Some(ms), .. } => format!("are answered {ms} ms late"),
+            Self { lost: true, .. } => "lose their answers".to_owned(),
+            _ => "are answered with other fields".to_owned(),
+        }
+    }
+}
+
 fn once() -> usize {
     1
 }

@@ -104,6 +104,12 @@ const ALIASES: [(&str, &str); 13] = [
 ];
 
 impl Kind {
+    /// Whether its objects are settings of the whole cluster, which administrators create.
+    pub fn is_of_cluster(&self) -> bool {
+        let kinds = ["class", "attributes-class", "snapshot-class", "group-class", "driver", "priority"];
+        kinds.contains(&self.short)
+    }
+
     /// The kind of this name in scenarios, in Kubernetes, or of kubectl's short form.
     pub fn named(name: &str) -> Option<&'static Self> {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, short)| *short);

@@ -469,6 +469,16 @@ mod tests {
                 &format!("{HEAD}given: [{{ file: none.yaml }}]\nsteps: [{{ settle: 1 }}]\n"),
                 "a.yaml:3: cannot read none.yaml",
             ),
+            (
+                &format!("{HEAD}steps:\n  - {{ delete: driver $driver }}\n"),
+                "a.yaml:5: driver $driver concerns all namespaces, where other cases run: write `alone: true`",
+            ),
+            (
+                &format!(
+                    "{HEAD}steps:\n  - {{ patch: class =fast, with: {{ metadata: {{ labels: {{ a: b }} }} }} }}\n"
+                ),
+                "a.yaml:5: class =fast concerns all namespaces",
+            ),
         ] {
             let error = error(text);
             assert!(error.starts_with(message), "{text:?}: {error}");

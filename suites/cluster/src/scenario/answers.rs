@@ -51,6 +51,22 @@ impl Answers {
         self.held.get(method.as_str()).map(|meant| meant.answer.of.as_deref())
     }
 
+    /// What is held, and how all calls are answered, in words.
+    pub(super) fn in_words(&self) -> Vec<String> {
+        let calls = |method: &str, meant: &Meant| match &meant.answer.of {
+            Some(of) => format!("calls of {method} of {of}"),
+            None => format!("calls of {method}"),
+        };
+        let mut words: Vec<String> =
+            self.held.iter().map(|(method, meant)| format!("{} are held", calls(method, meant))).collect();
+        for (method, answers) in &self.script {
+            let lasting = answers.iter().filter(|meant| meant.answer.times == 0 || meant.answer.hang);
+            words
+                .extend(lasting.map(|meant| format!("{} {}", calls(method, meant), meant.answer.in_words())));
+        }
+        words
+    }
+
     /// They go on.
     pub(super) fn release(&mut self, method: &str) {
         self.held.remove(method);

@@ -28,6 +28,8 @@ pub(crate) struct Cleanup {
     created: Mutex<Vec<(&'static Kind, String, String)>>,
     /// The former values of fields of objects that are not the scenario's.
     restored: Mutex<Vec<(&'static Kind, String, String, Value)>>,
+    /// Objects that are not the scenario's, and that it has deleted.
+    recreated: Mutex<Vec<(&'static Kind, Value)>>,
     /// What is stopped or paused, with what ends that.
     disrupted: Mutex<Vec<(Victim, Disruption)>>,
     limit: Duration,
@@ -42,6 +44,7 @@ impl Cleanup {
             namespace: namespace.to_owned(),
             created: Mutex::default(),
             restored: Mutex::default(),
+            recreated: Mutex::default(),
             disrupted: Mutex::default(),
             limit,
         }
@@ -57,6 +60,18 @@ impl Cleanup {
     pub(super) fn restore(&self, kind: &'static Kind, namespace: &str, name: &str, former: Value) {
         let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
         restored.push((kind, namespace.to_owned(), name.to_owned(), former));
+    }
+
+    /// An object that is not the scenario's will be deleted.
+    pub(super) fn recreate(&self, kind: &'static Kind, object: Value) {
+        self.recreated.lock().unwrap_or_else(PoisonError::into_inner).push((kind, object));
+    }
+
+    /// What is stopped or paused now.
+    pub(super) fn stopped(&self) -> Vec<String> {
+        let disrupted = self.disrupted.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = |end: &Disruption| if *end == Disruption::Resume { "paused" } else { "stopped" };
+        disrupted.iter().map(|(victim, end)| format!("{victim} {}", state(end))).collect()
     }
 
     /// A component is disrupted.
@@ -92,7 +107,26 @@ impl Cleanup {
 
     async fn restore_all(&self) -> Result<()> {
         let restored = std::mem::take(&mut *self.restored.lock().unwrap_or_else(PoisonError::into_inner));
+        let recreated = std::mem::take(&mut *self.recreated.lock().unwrap_or_else(PoisonError::into_inner));
         let mut ended = Ok(());
+        for (kind, mut object) in recreated {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            object["metadata"] = json!({
+                "name": name,
+                "labels": object["metadata"]["labels"],
+                "annotations": object["metadata"]["annotations"],
+            });
+            let object = serde_json::from_value(object).context("an object of the cluster is none")?;
+            match kind.api(&self.client, None).create(&PostParams::default(), &object).await {
+                Ok(_) => {}
+                // The scenario has created it again.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(error) => {
+                    let what = format!("{} {name} cannot be created again", kind.kind);
+                    ended = ended.and(Err(error).context(what));
+                }
+            }
+        }
         for (kind, namespace, name, former) in restored.into_iter().rev() {
             let api = kind.api(&self.client, Some(&namespace));
             match api.patch(&name, &PatchParams::default(), &Patch::Merge(former)).await {

@@ -115,6 +115,20 @@ impl Player {
         Ok(())
     }
 
+    /// Remembers an object of the cluster that is to be deleted, to create it again at the end. What controllers and the
+    /// scenario have created is not of the cluster.
+    pub(super) async fn keep_whole(&self, object: &str) -> Result<()> {
+        let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+        let (kind, _) = split(key.0).map_err(anyhow::Error::msg)?;
+        if !kind.is_of_cluster() || key.2.starts_with(self.t.namespace()) {
+            return Ok(());
+        }
+        if let Some(now) = kind.api(&self.actor.client, None).get_opt(&key.2).await? {
+            self.cleanup.recreate(kind, serde_json::to_value(now)?);
+        }
+        Ok(())
+    }
+
     pub(super) fn note(&self, kind: &'static Kind, object: &Value) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         self.cleanup.created(kind, text("namespace"), text("name"));

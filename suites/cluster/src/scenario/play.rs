@@ -48,6 +48,8 @@ pub(super) struct Player {
     pub(super) actor: Actor,
     pub(super) cleanup: Arc<Cleanup>,
     answers: Answers,
+    /// The faults that a step has set.
+    faults: Vec<String>,
     /// The rules that are in force; `None` if others may have replaced them.
     armed: Mutex<Option<Vec<FaultRule>>>,
     pub(super) nevers: Vec<Never>,
@@ -112,6 +114,7 @@ impl Player {
             actor,
             cleanup,
             answers,
+            faults: Vec::new(),
             armed: Mutex::default(),
             nevers,
             outcome,
@@ -144,6 +147,11 @@ impl Player {
             self.outcome.push((format!("{} {}", number + 1, step.title()), came.to_owned()));
             if let Err(error) = ended {
                 let error = error.context(at);
+                // What the scenario itself still prevents.
+                let error = match self.in_force() {
+                    Some(what) => anyhow::anyhow!("{error:#}\n{what}"),
+                    None => error,
+                };
                 // It may be the reason.
                 return Err(match self.unwanted_so_far().await {
                     Some(seen) => error.context(seen),
@@ -162,6 +170,14 @@ impl Player {
         self.nevers_are_known()?;
         let at = || format!("{}:{}", self.played.file, scenario.expect_line);
         expect::check(self, &scenario.expect).await.with_context(at)
+    }
+
+    /// What the scenario itself prevents or disturbs at present.
+    fn in_force(&self) -> Option<String> {
+        let mut all = self.answers.in_words();
+        all.extend(self.cleanup.stopped());
+        all.extend(self.faults.iter().map(|fault| format!("fault {fault}")));
+        (!all.is_empty()).then(|| format!("by steps of the scenario, at that time: {}", all.join(", ")))
     }
 
     /// The title of a step, with what it refers to if that is known.
@@ -231,6 +247,7 @@ impl Player {
             let named = [Some(&Value::String(what.clone())), step.has.as_ref()];
             self.scheduled(named, self.limit(step)).await;
             self.is_known(named)?;
+            self.provisioned(what, self.limit(step)).await;
             self.until(what, step).await?;
         }
         if let Some(milliseconds) = step.rest {
@@ -260,6 +277,7 @@ impl Player {
             self.keep(object, &with).await?;
             self.actor.patch(object, &with, false).await?;
         } else if let Some(object) = &step.delete {
+            self.keep_whole(object).await?;
             self.actor.delete(object, step.grace).await?;
         } else if let Some(what) = &step.never {
             let what = self.unwanted(what, step).await?;
@@ -273,6 +291,7 @@ impl Player {
         } else if let Some(faults) = &step.fault {
             let specs: Result<Vec<FaultSpec>, _> = faults.iter().map(|fault| fault.parse()).collect();
             self.t.add_faults(&specs.map_err(|error| anyhow::anyhow!("{error}"))?).await?;
+            self.faults.clone_from(faults);
             *self.armed.lock().unwrap_or_else(PoisonError::into_inner) = None;
             self.arm().await;
         } else if let Some(method) = &step.hold {
@@ -334,10 +353,12 @@ impl Player {
     async fn follow(&mut self, script: &Script) -> Result<()> {
         let mut on_nodes = Script::new();
         for (method, answers) in script {
+            let mut here = Vec::new();
             for answer in answers {
-                let answer = self.with_node(method, answer.clone()).await.with_context(|| method.clone())?;
-                on_nodes.entry(method.clone()).or_default().push(answer);
+                here.push(self.with_node(method, answer.clone()).await.with_context(|| method.clone())?);
             }
+            // Also without answers: those of before end.
+            on_nodes.insert(method.clone(), here);
         }
         let (references, answers) = (&self.actor.references, &mut self.answers);
         self.actor.record.read(|store| answers.follow(&on_nodes, references, store));
@@ -380,6 +401,39 @@ impl Player {
             self.arm().await;
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Waits until the claim has a volume of which a wait names the attachment: its name is that of the volume on a node.
+    async fn provisioned(&mut self, what: &str, limit: Duration) {
+        let filled = self.actor.references.fill(what);
+        let Some(claim) =
+            filled.strip_prefix("attachment ").and_then(|name| Some(name.split_once(" on ")?.0))
+        else {
+            return;
+        };
+        let end = tokio::time::Instant::now() + limit;
+        loop {
+            self.know().await;
+            if !self.is_unprovisioned(claim) || tokio::time::Instant::now() > end {
+                return;
+            }
+            self.arm().await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether there is such a claim, which has no volume yet.
+    fn is_unprovisioned(&self, claim: &str) -> bool {
+        let Ok(key) = self.actor.references.key(&format!("claim {claim}")) else { return false };
+        let is_created = self.actor.references.uid("claim", claim) != "no-uid";
+        self.actor.record.read(|store| match store.latest.get(&key) {
+            Some(found) => {
+                let name = found["spec"]["volumeName"].as_str().unwrap_or_default();
+                !store.own("PersistentVolume").any(|(volume, _)| volume.2 == name)
+            }
+            // The watch may not have shown it yet.
+            None => is_created && !store.versions.iter().any(|version| version.key == key),
+        })
     }
 
     /// Injects the answers for the volumes that exist now.

@@ -25,8 +25,8 @@ pub(super) struct Never {
 
 /// What is unwanted.
 pub(super) enum Unwanted {
-    /// An object that has this, in the versions from this number on. What it refers to may not be known yet.
-    Object { key: Key, has: Value, from: usize },
+    /// An object that has this, in the versions from this number on. Its name, and what it refers to, may not be known yet.
+    Object { object: String, has: Value, from: usize },
     /// The deletion of an object, in the versions from this number on.
     Deletion { key: Key, from: usize },
     /// An event, in the versions from this number on.
@@ -248,7 +248,7 @@ impl Player {
                     (true, None) => bail!("there is no {object} now: wait for it in a step before"),
                     (false, Some(now)) if matches(&now, &filled) => bail!("it has {filled} already"),
                     (true, Some(_)) => Unwanted::Deletion { key, from },
-                    (false, _) => Unwanted::Object { key, has, from },
+                    (false, _) => Unwanted::Object { object: object.to_owned(), has, from },
                 }
             }
         })
@@ -257,12 +257,15 @@ impl Player {
     /// What was seen of something unwanted.
     async fn seen(&self, what: &Unwanted) -> Result<Option<String>> {
         Ok(match what {
-            Unwanted::Object { key, has, from } => self.actor.record.read(|store| {
-                let has = self.actor.references.filled(has);
-                let versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
-                let mut objects = versions.filter_map(|version| version.object.as_ref());
-                objects.find(|object| matches(object, &has)).map(|_| format!("it had {has}"))
-            }),
+            Unwanted::Object { object, has, from } => {
+                let key = self.actor.references.key(object).map_err(anyhow::Error::msg)?;
+                self.actor.record.read(|store| {
+                    let has = self.actor.references.filled(has);
+                    let versions = store.versions.iter().skip(*from).filter(|version| version.key == key);
+                    let mut objects = versions.filter_map(|version| version.object.as_ref());
+                    objects.find(|object| matches(object, &has)).map(|_| format!("it had {has}"))
+                })
+            }
             Unwanted::Deletion { key, from } => self.actor.record.read(|store| {
                 let mut versions = store.versions.iter().skip(*from).filter(|version| version.key == *key);
                 versions.any(|version| version.object.is_none()).then(|| "it was deleted".to_owned())
@@ -275,7 +278,10 @@ impl Player {
             Unwanted::Call { method, claim, before } => {
                 self.t.session().calls_recorded().await?;
                 let now = self.calls(*method, claim.as_deref()).await?;
-                (now > *before).then(|| format!("{} calls of {method}", now - before))
+                (now > *before).then(|| match now - before {
+                    1 => format!("a call of {method}"),
+                    more => format!("{more} calls of {method}"),
+                })
             }
             Unwanted::Carrying { method, claim, has, lacks, from } => {
                 self.t.session().calls_recorded().await?;
