@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     fields::satisfies,
     row::{Outcome, Rule},
-    world::{World, key},
+    world::{World, changes, key},
 };
 
 /// A call, before it is forwarded.
@@ -55,6 +55,13 @@ pub(crate) fn applies(rule: &Rule, call: &Call, world: &World) -> bool {
         && when.volume.iter().all(|state| world.is(id, *state))
         && !when.not.iter().any(|state| world.is(id, *state))
         && when.source.iter().all(|state| world.is(&source, *state))
+}
+
+/// Whether a rule can ask for such a call later, or for what it does to an object. The answers of all others, such as
+/// those of lists, would be most of what each process of the driver reads when it starts.
+pub(crate) fn is_remembered(rules: &[Rule], method: &str) -> bool {
+    let mut named = rules.iter().flat_map(|rule| rule.on.iter().chain(&rule.when.after));
+    changes(method) || named.any(|name| name == "any" || name == method)
 }
 
 /// What the object that a call creates is made from.

@@ -33,7 +33,7 @@ use crate::{
     fields::{self, Around, text},
     memory::Memory,
     node,
-    plan::{Call, applies, is_answered},
+    plan::{Call, applies, is_answered, is_remembered},
     row::{Action, At, Change, Data, Defect, Forward, Harm, Leave, Moment, Number, Of, Rule},
     world::{Entry, Pending, World, creates},
 };
@@ -335,8 +335,10 @@ impl Proxy {
         {
             self.keep_content(object)?;
         }
-        let (method, request) = (call.method.clone(), call.request.clone());
-        self.memory.add(&[Entry::Called { method, request, answer: message.clone() }])?;
+        if is_remembered(&self.defect.rules, &call.method) {
+            let (method, request) = (call.method.clone(), call.request.clone());
+            self.memory.add(&[Entry::Called { method, request, answer: message.clone() }])?;
+        }
         Ok(self.memory.look(|world| world.object_of(&call.method, &call.request))?)
     }
 

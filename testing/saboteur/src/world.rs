@@ -103,6 +103,12 @@ pub(crate) fn creates(method: &str) -> Option<Kind> {
     }
 }
 
+/// Whether a method changes an object.
+pub(crate) fn changes(method: &str) -> bool {
+    method == "ControllerExpandVolume"
+        || INVERSE.iter().any(|(does, undoes)| method == *does || method == *undoes)
+}
+
 /// What a call is about, in words that are equal for a repeated call.
 pub(crate) fn key(method: &str, request: &Value) -> String {
     if creates(method).is_some() {
