@@ -81,7 +81,8 @@ impl Player {
                 Ok(self.while_armed(self.actor.until_event(object, step, limit)).await?)
             }
             Subject::Object(object) => {
-                if step.gone {
+                let deleted = step.delete.as_ref().map(|deleted| self.actor.references.fill(deleted));
+                if step.gone && deleted.as_deref() != Some(object) {
                     self.was_there(object)?;
                 }
                 Ok(self.while_armed(self.actor.until_object(object, step, limit)).await?)
