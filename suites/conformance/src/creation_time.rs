@@ -9,8 +9,9 @@ use crate::fixture::Fixture;
 /// The seconds of google.protobuf.Timestamp: from 0001-01-01T00:00:00Z to 9999-12-31T23:59:59Z, as its definition
 /// (google/protobuf/timestamp.proto) restricts them.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
-/// The difference between a new object's time and this machine's clock from which on it is notable, in seconds.
-const DAY: u64 = 24 * 60 * 60;
+/// The difference between a new object's time and this machine's clock from which on it is notable, in seconds: clocks
+/// differ by less, and time zones by more.
+const NOTABLE: u64 = 10 * 60;
 
 /// Checks the creation time of a new object, as seconds and nanoseconds; warns if it is far from the present.
 pub(crate) fn is_plausible(f: &Fixture, call: &str, time: Option<(i64, i32)>) -> Result<()> {
@@ -49,9 +50,14 @@ fn valid(call: &str, time: Option<(i64, i32)>) -> Result<i64> {
 /// A warning about a time that is far from the present.
 fn far(call: &str, seconds: i64, now: i64) -> Option<String> {
     let apart = seconds.abs_diff(now);
-    let (days, side) = (apart / DAY, if seconds < now { "past" } else { "future" });
-    (apart > DAY)
-        .then(|| format!("{call} returned the creation_time of a new object {days} days in the {side}"))
+    let side = if seconds < now { "past" } else { "future" };
+    let (number, unit) = match apart / 3600 {
+        0 => (apart / 60, "minutes"),
+        hours @ 1..48 => (hours, "hours"),
+        hours => (hours / 24, "days"),
+    };
+    (apart > NOTABLE)
+        .then(|| format!("{call} returned the creation_time of a new object {number} {unit} in the {side}"))
 }
 
 #[cfg(test)]
@@ -78,13 +84,16 @@ mod tests {
 
     #[test]
     fn a_time_far_from_the_present_is_notable() {
-        let (now, day) = (1_790_000_000, DAY.cast_signed());
-        for seconds in [now, now - day, now + day] {
+        let (now, hour) = (1_790_000_000, 3600);
+        for seconds in [now, now - 600, now + 600] {
             assert_eq!(far("CreateSnapshot", seconds, now), None);
         }
-        for (seconds, end) in
-            [(0, "20717 days in the past"), (now + 3 * day, "3 days in the future"), (i64::MIN, "past")]
-        {
+        for (seconds, end) in [
+            (0, "20717 days in the past"),
+            (now + 9 * hour, "9 hours in the future"),
+            (now - 720, "12 minutes in the past"),
+            (i64::MIN, "past"),
+        ] {
             let text = far("CreateSnapshot", seconds, now).unwrap();
             assert!(text.ends_with(end), "{text}");
         }

@@ -207,7 +207,9 @@ impl DriverUnderTest {
         secrets.insert(token.clone());
         let known_secrets = KnownSecrets::default();
         known_secrets.add(&secrets);
-        known_secrets.search_for([&marker, &token]);
+        // A log that cuts long values off still discloses them.
+        let cut = |secret: &String| secret[..secret.len() - "cret".len()].to_owned();
+        known_secrets.search_for([&marker, &token, &cut(&marker), &cut(&token)]);
         let (searched, others): (Vec<_>, Vec<_>) = (config.secrets.all_mut().into_iter())
             .flat_map(|secrets| secrets.iter().filter(|(_, value)| **value != marker))
             .partition(|(key, value)| is_searched_for(key, value));

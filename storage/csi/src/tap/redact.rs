@@ -137,8 +137,8 @@ pub fn without_tokens(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// A secret as it is, in base64, and quoted as by Go's `%q` and `encoding/json`, and by Rust's `{:?}`. A driver may have
-/// trimmed it: files of secrets often end with a newline.
+/// A secret as it is, in base64 and hexadecimal, and quoted as by Go's `%q` and `encoding/json`, and by Rust's `{:?}`. A
+/// driver may have trimmed it: files of secrets often end with a newline.
 fn forms(secret: &str) -> Vec<Form> {
     let is_word = secret.trim().chars().count() < LONG;
     let values = [secret, secret.trim()].into_iter().filter(|value| !value.trim().is_empty());
@@ -149,7 +149,8 @@ fn forms(secret: &str) -> Vec<Form> {
         let (base64, url) = (STANDARD_NO_PAD.encode(value), URL_SAFE_NO_PAD.encode(value));
         let rust = format!("{value:?}");
         let rust = rust[1..rust.len() - 1].to_owned();
-        [value.to_owned(), quoted(value), rust, json, html, base64, url]
+        let hex = value.bytes().map(|byte| format!("{byte:02x}")).collect();
+        [value.to_owned(), quoted(value), rust, json, html, base64, url, hex]
     });
     forms.map(|text| Form { text, is_word }).collect()
 }
@@ -247,6 +248,7 @@ mod tests {
         for (secret, base64) in [("hunter2", "aHVudGVyMg"), ("??>>?", "Pz8+Pj8"), ("??>>?", "Pz8-Pj8")] {
             assert_eq!(clean(&format!("{base64}=="), &[secret]), "[hidden by claimcheck]==", "{base64}");
         }
+        assert_eq!(clean("68756e74657232", &["hunter2"]), "[hidden by claimcheck]");
         assert_eq!(clean("login hunter2 failed", &["hunter2\n"]), "login [hidden by claimcheck] failed");
     }
 
