@@ -39,6 +39,7 @@ fn harm_files(path: &Path, harm: &Harm, content: Option<&Path>) -> io::Result<()
         }
         Harm::First4k => files(path)?.iter().try_for_each(|file| clear(file, 0, PIECE.min(length(file)))),
         Harm::Attributes => plain(path),
+        Harm::User => disown(path),
         Harm::Swap | Harm::CopySource | Harm::Stale => {
             let content = content.filter(|content| content.is_dir()).ok_or_else(missing)?;
             empty(path)?;
@@ -101,6 +102,21 @@ fn plain(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes root the user of all that is in a directory but links.
+fn disown(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if !kind.is_symlink() {
+            chown(entry.path(), Some(0), None)?;
+        }
+        if kind.is_dir() {
+            disown(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn empty(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -136,7 +152,7 @@ fn harm_device(path: &Path, harm: &Harm, content: Option<&Path>) -> io::Result<(
             clear(path, kept, size - kept)
         }
         Harm::First4k => (0..size / APART).try_for_each(|piece| clear(path, piece * APART, PIECE)),
-        Harm::Attributes => Ok(()),
+        Harm::Attributes | Harm::User => Ok(()),
         Harm::Swap | Harm::CopySource | Harm::Stale => {
             let mut content = File::open(content.filter(|content| content.is_file()).ok_or_else(missing)?)?;
             let mut device = OpenOptions::new().write(true).open(path)?;
@@ -226,6 +242,7 @@ pub(crate) fn leave(path: &Path, what: &Leave, empty: &Path) -> io::Result<()> {
         Leave::File => File::create(path).map(drop),
         Leave::Nothing if path.is_dir() => fs::remove_dir(path),
         Leave::Nothing => fs::remove_file(path),
+        Leave::NoParent => path.parent().map_or(Ok(()), fs::remove_dir),
         Leave::Descriptor => File::open("/").map(std::mem::forget),
         Leave::At(path) => {
             let path = Path::new(path);

@@ -432,6 +432,8 @@ pub enum Harm {
     Stale,
     /// All files belong to root and are readable by all, and links become files, as in a copy of their content alone.
     Attributes,
+    /// All files belong to the user root.
+    User,
 }
 
 /// Objects in relation to that of a call.
@@ -480,6 +482,8 @@ pub enum Leave {
     File,
     /// Nothing: the empty directory or the file at the path of the call is removed.
     Nothing,
+    /// Nothing where the path of the call was: its empty parent directory is removed.
+    NoParent,
     /// A file at this path; a path of a field in braces is replaced by that field of the request.
     At(String),
 }
@@ -523,7 +527,7 @@ impl<'de> Deserialize<'de> for Harm {
         }
         let wrong = |text: &str| {
             D::Error::custom(format!(
-                "do: {text:?}: use wipe, first_4k, swap, copy_source, stale, attributes, {{keep: 8MiB}} or {{keep: 90%}}"
+                "do: {text:?}: use wipe, first_4k, swap, copy_source, stale, attributes, user, {{keep: 8MiB}} or {{keep: 90%}}"
             ))
         };
         match Written::deserialize(deserializer)? {
@@ -534,6 +538,7 @@ impl<'de> Deserialize<'de> for Harm {
                 "copy_source" => Ok(Self::CopySource),
                 "stale" => Ok(Self::Stale),
                 "attributes" => Ok(Self::Attributes),
+                "user" => Ok(Self::User),
                 _ => Err(wrong(&word)),
             },
             Written::Keep { keep } => {

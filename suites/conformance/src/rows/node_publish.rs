@@ -291,6 +291,11 @@ async fn incompatible(f: &Fixture) -> Result<()> {
         "NodePublishVolume with readonly at a target where the volume is published writable",
         &codes,
     )?;
+    let what = "after NodePublishVolume with another readonly flag was rejected";
+    if f.writes() {
+        let written = f.write(&writable, 0, "still writable").await;
+        written.with_context(|| format!("{what}, the volume cannot be written to any more"))?;
+    }
 
     let readonly = f.staged().await?;
     publish_readonly(f, &readonly).await?;
@@ -300,7 +305,6 @@ async fn incompatible(f: &Fixture) -> Result<()> {
         &codes,
     )?;
     if f.has(Need::Files) {
-        let what = "after NodePublishVolume with another readonly flag was rejected";
         f.must_not_write(&readonly, 0)
             .await
             .with_context(|| format!("{what}, volume {:?}", readonly.id()))?;
@@ -357,7 +361,14 @@ async fn readonly(f: &Fixture) -> Result<()> {
     if f.writes() {
         f.must_hold(&placed, 0, TEXT, "in the volume that was published read-only").await?;
     }
-    f.must_not_write(&placed, 0).await
+    f.must_not_write(&placed, 0).await?;
+    if !f.writes() {
+        return Ok(());
+    }
+    // The flag is one of the publication, and not of the volume.
+    f.unpublish(&placed).await?;
+    f.publish(&placed).await?;
+    f.write(&placed, 1, "writable again").await.context("the volume was published read-only before")
 }
 
 /// Creates, attaches and stages a volume for an access mode; `what` names the mode in error messages.
@@ -426,15 +437,15 @@ async fn one_writer(f: &Fixture) -> Result<()> {
     )
 }
 
-/// A mount flag that every file system of Linux supports.
-const FLAG: &str = "noatime";
+/// Mount flags that every file system of Linux supports.
+const FLAGS: [&str; 2] = ["noatime", "nosuid"];
 
-/// Skips the case if a call rejects the mount flag. A driver may support none, and any of the calls with the flag may be
+/// Skips the case if a call rejects the mount flags. A driver may support none, and any of the calls with the flag may be
 /// the one that validates it ("Invalid or unsupported field in the request: 3 INVALID_ARGUMENT").
 fn supported<T>(answer: Result<T, Status>) -> Result<Result<T, Status>> {
     match answer {
         Err(status) if status.code() == Code::InvalidArgument => {
-            Err(skip(format!("the driver rejects the mount flag {FLAG}")))
+            Err(skip(format!("the driver rejects the mount flags {}", FLAGS.join(" and "))))
         }
         answer => Ok(answer),
     }
@@ -446,22 +457,21 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
     }
     let mut capability = f.capability();
     if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
-        mount.mount_flags.push(FLAG.to_owned());
+        mount.mount_flags.extend(FLAGS.map(str::to_owned));
     }
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
     let made = supported(f.create_volume(request).await)?;
-    let mut placed =
-        f.place(made.works("CreateVolume with a mount flag")?.volume.unwrap_or_default()).await?;
+    let mut placed = f.place(made.works("CreateVolume with mount flags")?.volume.unwrap_or_default()).await?;
     f.attach(&mut placed).await?;
     if placed.staging.is_some() {
         let mut request = f.stage_request(&placed);
         request.volume_capability = Some(capability.clone());
-        supported(f.node_stage_volume(request).await)?.works("NodeStageVolume with a mount flag")?;
+        supported(f.node_stage_volume(request).await)?.works("NodeStageVolume with mount flags")?;
     }
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
-    supported(f.node_publish_volume(request).await)?.works("NodePublishVolume with a mount flag")?;
+    supported(f.node_publish_volume(request).await)?.works("NodePublishVolume with mount flags")?;
     let table = std::fs::read_to_string("/proc/self/mountinfo")?;
     let target = crate::fixture::text(&placed.target);
     let line = table.lines().find(|line| line.split(' ').nth(4) == Some(target.as_str()));
@@ -469,8 +479,9 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
         bail!("NodePublishVolume returned OK, but nothing is mounted at the target")
     };
     ensure!(
-        options.split(',').any(|option| option == FLAG),
-        "the volume was to be mounted with {FLAG}, but is mounted with {options}"
+        FLAGS.iter().all(|flag| options.split(',').any(|option| option == *flag)),
+        "the volume was to be mounted with {}, but is mounted with {options}",
+        FLAGS.join(" and ")
     );
     Ok(())
 }
@@ -566,6 +577,12 @@ async fn undo_removes(f: &Fixture) -> Result<()> {
     ensure!(
         kind == Kind::Absent,
         "NodeUnpublishVolume returned OK, but the target path still exists: {kind:?}"
+    );
+    let parent = placed.target.parent().context("a target has a parent directory")?;
+    let kind = f.kind(parent).await?;
+    ensure!(
+        kind == Kind::Directory,
+        "NodeUnpublishVolume removed the parent directory of the target, which belongs to the caller: {kind:?}"
     );
     Ok(())
 }

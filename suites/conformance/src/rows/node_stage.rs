@@ -227,12 +227,21 @@ async fn keeps_data(f: &Fixture) -> Result<()> {
 }
 
 async fn other_access(f: &Fixture) -> Result<()> {
-    let placed = f.staged().await?;
+    const TEXT: &str = "written before it is staged for block access";
+    let placed = if f.writes() { f.up_with(TEXT).await? } else { f.staged().await? };
     let mut request = f.stage_request(&placed);
     request.volume_capability = Some(f.driver().capability(Access::Block));
     let answer = f.node_stage_volume(request).await;
     let codes = [Code::AlreadyExists, Code::FailedPrecondition, Code::InvalidArgument];
-    answer.refused("NodeStageVolume for block access at a path where the volume is staged as a mount", &codes)
+    answer.refused(
+        "NodeStageVolume for block access at a path where the volume is staged as a mount",
+        &codes,
+    )?;
+    if !f.writes() {
+        return Ok(());
+    }
+    f.withdraw(&placed).await?;
+    f.must_still_hold(&placed.volume, TEXT, "after NodeStageVolume for block access was rejected").await
 }
 
 async fn mounted(f: &Fixture) -> Result<()> {
