@@ -22,10 +22,10 @@ use crate::{
     case::{Access, Row},
     effect::Effect,
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both},
-    fixture::{Fixture, from_snapshot, from_volume, with_mode},
+    fixture::{Fixture, Step, from_snapshot, from_volume, with_mode},
     need::Need,
     spec,
-    verdict::breaking,
+    verdict::{Breaks, breaking},
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
     Row::new("CreateVolume with an existing name and a different access type creates no second volume", spec::EXISTS, case!(other_access))
-        .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block), CREATE_AGAIN]),
+        .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block), CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE, CREATE_AGAIN, VOLUME_USED, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
         .needs(&[CREATE, CREATE_AGAIN])
@@ -74,9 +74,11 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with names that differ only in case creates two volumes", spec::VOLUME_UNIQUE, case!(letter_case)).needs(&[CREATE, ANY_NAME, IF_MOUNTED, IF_PERSISTS]),
     Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(scripts))
+        .also(&[spec::VOLUME_UNIQUE])
         .needs(&[CREATE, CREATE_AGAIN, ANY_NAME])
         .alone(Alone::MayBreak),
     Row::new("CreateVolume with spaces and quotes in the name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(punctuation))
+        .also(&[spec::VOLUME_UNIQUE])
         .needs(&[CREATE, CREATE_AGAIN, ANY_NAME])
         .alone(Alone::MayBreak),
     Row::new("CreateVolume returns a volume_id and volume_context within the size limits", spec::LIMITS, case!(short_ids))
@@ -141,8 +143,23 @@ async fn no_size(f: &Fixture) -> Result<()> {
 }
 
 async fn with_size(f: &Fixture) -> Result<()> {
-    let asked = f.config().volume_size;
-    let volume = f.volume().await?;
+    is_large(f, f.volume().await?, f.config().volume_size).await?;
+    let (request, odd) = odd_size(f);
+    match f.create_volume(request).await {
+        Ok(made) => is_large(f, made.volume.unwrap_or_default(), odd).await,
+        // The driver may support other sizes only.
+        refused => refused.refused(&format!("CreateVolume of {odd} bytes"), OUT_OF_RANGE),
+    }
+}
+
+/// A request for a size that is a multiple of no unit of a back end, and this size: a driver rounds it up.
+fn odd_size(f: &Fixture) -> (CreateVolumeRequest, i64) {
+    let odd = f.config().volume_size.saturating_add(1);
+    (CreateVolumeRequest { capacity_range: Some(f.driver().range(odd)), ..f.create_request() }, odd)
+}
+
+/// Checks that a new volume has the requested size, in the response and for its workload.
+async fn is_large(f: &Fixture, volume: Volume, asked: i64) -> Result<()> {
     let got = volume.capacity_bytes;
     if got == 0 {
         f.warn("CreateVolume returned no capacity: Kubernetes uses the requested size as the capacity");
@@ -182,7 +199,13 @@ async fn same_id(f: &Fixture) -> Result<()> {
 }
 
 async fn same_again(f: &Fixture) -> Result<()> {
-    f.makes_again(f.create_request(), async || Ok(())).await
+    f.makes_again(f.create_request(), async || Ok(())).await?;
+    // A driver that compares the rounded size of the volume with the requested one finds that they differ.
+    let (request, odd) = odd_size(f);
+    // The driver may support other sizes only.
+    let Ok(first) = f.create_volume(request.clone()).await else { return Ok(()) };
+    let again = f.create_volume(request).await.works(&format!("CreateVolume of {odd} bytes called again"))?;
+    same_volume(&first.volume.unwrap_or_default(), &again.volume.unwrap_or_default())
 }
 
 impl Fixture {
@@ -296,22 +319,23 @@ pub(super) async fn keeps_text(f: &Fixture, volume: &Volume, what: &str) -> Resu
 
 async fn other_access(f: &Fixture) -> Result<()> {
     let name = f.name();
-    let first = f.make(f.driver().create_request(name.clone(), Access::Mount)).await?;
-    match f.create_volume(f.driver().create_request(name, Access::Block)).await {
+    let (one, other) = match f.access() {
+        one @ Access::Mount => (one, Access::Block),
+        one @ Access::Block => (one, Access::Mount),
+    };
+    let first = with_text(f, f.make(f.driver().create_request(name.clone(), one)).await?).await?;
+    let what = "CreateVolume with an existing name and a different access type";
+    match f.create_volume(f.driver().create_request(name, other)).await {
         Ok(again) => {
-            let again = again.volume.unwrap_or_default().volume_id;
+            let (first, again) = (&first.volume_id, again.volume.unwrap_or_default().volume_id);
             ensure!(
-                again == first.volume_id,
-                "one name created two volumes, {:?} for mount access and {again:?} for block access",
-                first.volume_id
+                again == *first,
+                "one name created two volumes, {first:?} for {one} access and {again:?} for {other} access"
             );
-            Ok(())
         }
-        refused => refused.refused(
-            "CreateVolume with an existing name and a different access type",
-            &[Code::AlreadyExists],
-        ),
+        refused => refused.refused(what, &[Code::AlreadyExists])?,
     }
+    keeps_text(f, &first, what).await
 }
 
 async fn other_source(f: &Fixture) -> Result<()> {
@@ -322,7 +346,34 @@ async fn other_source(f: &Fixture) -> Result<()> {
         Some(VolumeContentSource { r#type: Some(from_volume(&source.volume_id)) });
     let what = "CreateVolume with an existing name and a different content source";
     f.create_volume(request).await.refused(what, &[Code::AlreadyExists])?;
-    keeps_text(f, &first, what).await
+    keeps_text(f, &first, what).await?;
+    if f.builds_on(Step::Clone).is_ok() {
+        no_source(f, &source).await?;
+    }
+    Ok(())
+}
+
+/// The specification has a code for a volume that is incompatible with the specified source, and does not say whether a
+/// request for an empty volume specifies one.
+async fn no_source(f: &Fixture, source: &Volume) -> Result<()> {
+    let mut request = f.create_from(from_volume(&source.volume_id));
+    let clone = f.make(request.clone()).await?;
+    request.volume_content_source = None;
+    match f.create_volume(request).await {
+        Ok(again) => {
+            let (clone, again) = (clone.volume_id, again.volume.unwrap_or_default().volume_id);
+            ensure!(
+                clone == again,
+                "one name created two volumes, the clone {clone:?} and {again:?} without a source"
+            );
+            f.warn("CreateVolume without a content source returns an existing clone, which is not empty");
+            Ok(())
+        }
+        refused => {
+            let what = "CreateVolume with the name of a clone and without a content source";
+            refused.refused(what, &[Code::AlreadyExists])
+        }
+    }
 }
 
 async fn longest(f: &Fixture) -> Result<()> {
@@ -384,8 +435,8 @@ async fn punctuation(f: &Fixture) -> Result<()> {
 
 /// The specification allows any Unicode text, and recommends that callers use a subset.
 async fn unusual(f: &Fixture, end: &str, what: &str) -> Result<()> {
-    let mut request = f.create_request();
-    request.name = format!("{}-{end}", f.name());
+    let name = format!("{}-{end}", f.name());
+    let request = CreateVolumeRequest { name: name.clone(), ..f.create_request() };
     let id = |answer: claimcheck_csi::v1::CreateVolumeResponse| answer.volume.unwrap_or_default().volume_id;
     match f.create_volume(request.clone()).await {
         Ok(first) => {
@@ -393,7 +444,7 @@ async fn unusual(f: &Fixture, end: &str, what: &str) -> Result<()> {
             let again = id(again.works(&format!("CreateVolume with {what} called again"))?);
             let first = id(first);
             ensure!(first == again, "CreateVolume with {what} created two volumes: {first:?} and {again:?}");
-            Ok(())
+            is_not_replaced(f, &name, &first).await.breaks(spec::VOLUME_UNIQUE)
         }
         Err(status) if status.code() == Code::InvalidArgument => {
             f.warn(format!("CreateVolume with {what} is rejected, although the specification allows it"));
@@ -405,6 +456,21 @@ async fn unusual(f: &Fixture, end: &str, what: &str) -> Result<()> {
             Err(f.or_reported(Effect::AnyName, error))
         }
     }
+}
+
+/// Checks that a volume is not that of a name in which its unusual letters are replaced or left out.
+async fn is_not_replaced(f: &Fixture, name: &str, volume_id: &str) -> Result<()> {
+    let is_usual = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    for by in ["_", "-", ""] {
+        let replaced = |letter: char| if is_usual(letter) { letter.to_string() } else { by.to_owned() };
+        let replaced: String = name.chars().map(replaced).collect();
+        let request = CreateVolumeRequest { name: replaced.clone(), ..f.create_request() };
+        // The driver may reject this one.
+        let Ok(made) = f.create_volume(request).await else { continue };
+        let other = made.volume.unwrap_or_default().volume_id;
+        ensure!(other != volume_id, "two names map to one volume, {other:?}: {name:?} and {replaced:?}");
+    }
+    Ok(())
 }
 
 async fn short_ids(f: &Fixture) -> Result<()> {

@@ -406,13 +406,36 @@ async fn validated_in_part(f: &Fixture) -> Result<()> {
     }
     request.volume_capabilities.insert(0, f.capability());
     let what = "ValidateVolumeCapabilities with a supported and an unsupported capability";
-    match f.validate_volume_capabilities(request).await {
-        Ok(answer) => {
-            ensure!(answer.confirmed.is_none(), "{what} returns confirmed");
-            Ok(())
-        }
-        refused => refused.refused(what, INVALID),
+    match f.validate_volume_capabilities(request.clone()).await {
+        Ok(answer) => ensure!(answer.confirmed.is_none(), "{what} returns confirmed"),
+        refused => refused.refused(what, INVALID)?,
     }
+    let Some(mode) = refused_mode(f).await else { return Ok(()) };
+    request.volume_capabilities = vec![with_mode(f.capability(), mode)];
+    let is_confirmed = f.validate_volume_capabilities(request).await.is_ok_and(|it| it.confirmed.is_some());
+    let mode = mode.as_str_name();
+    let confirmed = format!(
+        "ValidateVolumeCapabilities confirms {mode}, which CreateVolume rejects with InvalidArgument"
+    );
+    ensure_that(!is_confirmed, &confirmed).breaks(spec::CONFIRMED_ONLY)
+}
+
+/// The first access mode for which the driver creates no volumes.
+async fn refused_mode(f: &Fixture) -> Option<Mode> {
+    let modes = [
+        Mode::MultiNodeMultiWriter,
+        Mode::MultiNodeSingleWriter,
+        Mode::MultiNodeReaderOnly,
+        Mode::SingleNodeReaderOnly,
+    ];
+    for mode in modes {
+        let volume_capabilities = vec![with_mode(f.capability(), mode)];
+        let request = CreateVolumeRequest { volume_capabilities, ..f.create_request() };
+        if f.create_volume(request).await.is_err_and(|status| status.code() == Code::InvalidArgument) {
+            return Some(mode);
+        }
+    }
+    None
 }
 
 async fn validate_deleted(f: &Fixture) -> Result<()> {

@@ -1,19 +1,22 @@
 //! ControllerExpandVolume and ControllerModifyVolume.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use claimcheck_csi::{
     Code, Status,
     v1::{
-        CapacityRange, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
-        ValidateVolumeCapabilitiesRequest, Volume,
+        CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest,
+        ControllerModifyVolumeResponse, CreateVolumeRequest, ValidateVolumeCapabilitiesRequest, Volume,
         plugin_capability::volume_expansion::Type as ExpansionType,
     },
 };
 use claimcheck_engine::{Schedule, skip};
 
 use super::{
-    CHECKS_PARAMETERS, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, GET, MODIFY, MOUNTS, PERSISTS, case,
-    controller_create::same_capacity, controller_delete, node_expand,
+    CHECKS_PARAMETERS, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, GET, IF_MOUNTED, IF_PERSISTS, MODIFY, MOUNTS,
+    PERSISTS, case,
+    clones::ensure_that,
+    controller_create::{keeps_text, one_volume, same_capacity, with_text},
+    controller_delete, node_expand,
 };
 use crate::{
     case::Row,
@@ -40,13 +43,16 @@ pub(super) const ROWS: &[Row] = &[
         .each()
         .schedule(Schedule::First)
         .upstream("ExpandVolume [Controller Server] should work"),
-    Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
+    Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice))
+        .also(&[spec::EXPANDED_NODE])
+        .needs(&[EXPAND, CREATE])
+        .each(),
     Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", spec::EXPAND_LARGER, case!(no_shrinking))
         .also(&[spec::EXPAND_KEEPS])
         .needs(&[EXPAND, CREATE, EXPANDS, MOUNTS, PERSISTS]),
     Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", spec::EXPAND_RANGE, case!(no_sense))
         .also(&[spec::SIZE_SIGN])
-        .needs(&[EXPAND, CREATE, EXPANDS]),
+        .needs(&[EXPAND, CREATE, EXPANDS, IF_MOUNTED, IF_PERSISTS]),
     Row::new("ControllerExpandVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
         .also(&[spec::EXPAND_RANGE])
         .needs(&[EXPAND, CREATE, EXPANDS]),
@@ -57,12 +63,16 @@ pub(super) const ROWS: &[Row] = &[
     )
     .also(&[spec::EXPAND_RANGE])
     .needs(&[EXPAND, CREATE]),
-    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible)).needs(&[EXPAND, CREATE, EXPANDS]),
+    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(impossible))
+        .needs(&[EXPAND, CREATE, EXPANDS, IF_MOUNTED, IF_PERSISTS]),
     Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(reported_size)).needs(&[EXPAND, CREATE, GET]).establishes(&[Effect::Expands]),
     Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
+    Row::new("CreateVolume called again after ControllerExpandVolume keeps the size and the data of the volume", spec::CREATE_SAME, case!(created_again))
+        .needs(&[EXPAND, CREATE, EXPANDS, CREATE_AGAIN, MOUNTS, PERSISTS])
+        .each(),
     Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", spec::EXPAND_IN_USE, case!(offline_only))
         .also(&[spec::OFFLINE])
-        .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
+        .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline), IF_MOUNTED, IF_PERSISTS]),
     Row::new("ControllerModifyVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(modify_no_id))
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if no volume id is given"),
@@ -75,6 +85,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ControllerModifyVolume of a volume with mutable parameters succeeds", spec::MODIFY, case!(modify_made))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
+    Row::new("ControllerModifyVolume with one of the mutable parameters of a volume keeps the others", spec::MODIFY_KEYS, case!(modify_one))
+        .needs(&[MODIFY, CREATE, Need::MutableParameters]),
     Row::new("ControllerModifyVolume preserves data", spec::MODIFY, case!(modify_keeps))
         .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::Files, MOUNTS, PERSISTS])
         .each(),
@@ -119,23 +131,59 @@ impl Fixture {
         }
         Ok(answer.node_expansion_required)
     }
+
+    /// Expands an expanded volume once more, to a size that is a multiple of no unit of a back end: a driver rounds it up.
+    /// None if it returns an error, since it may limit sizes, and also how often a volume is expanded.
+    pub(super) async fn grow_further(&self, volume_id: &str) -> Option<Grown> {
+        let grown = self.config().grown();
+        let asked = grown.saturating_add(grown - self.config().volume_size).saturating_add(1);
+        let capacity_range = Some(self.driver().range(asked));
+        let request = ControllerExpandVolumeRequest { capacity_range, ..self.expand_request(volume_id) };
+        let answer = self.controller_expand_volume(request).await.ok()?;
+        let (size, on_node) = (answer.capacity_bytes, answer.node_expansion_required);
+        Some(Grown { asked, size, on_node })
+    }
+}
+
+/// What ControllerExpandVolume returned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grown {
+    /// The requested size.
+    pub asked: i64,
+    /// The returned one.
+    pub size: i64,
+    /// Whether NodeExpandVolume is required.
+    pub on_node: bool,
 }
 
 async fn grows(f: &Fixture) -> Result<()> {
-    f.grow(&f.volume().await?.volume_id).await?;
+    let volume = f.volume().await?.volume_id;
+    f.grow(&volume).await?;
+    let Some(Grown { asked, size, .. }) = f.grow_further(&volume).await else { return Ok(()) };
+    ensure!(
+        size >= asked,
+        "an expanded volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {size}"
+    );
     Ok(())
 }
 
 async fn twice(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
-    f.grow(&volume).await?;
-    f.grow(&volume).await?;
-    Ok(())
+    let (first, again) = (f.grow(&volume).await?, f.grow(&volume).await?);
+    // The caller may not have received the first response, and no node has expanded the volume since.
+    let lost = anyhow!(
+        "ControllerExpandVolume returned node_expansion_required true, and called again false, although NodeExpandVolume \
+         was not called"
+    );
+    ensure_that(again || !first, lost).breaks(spec::EXPANDED_NODE)
 }
 
-async fn no_shrinking(f: &Fixture) -> Result<()> {
-    const TEXT: &str = "up to the new end";
-    let volume = f.volume().await?;
+/// What is written to a volume up to its new end.
+const TEXT: &str = "up to the new end";
+
+/// A new volume, expanded, with data up to its new end where cases can write to it.
+async fn grown_with_text(f: &Fixture, request: CreateVolumeRequest) -> Result<Volume> {
+    let volume = f.make(request).await?;
     let on_node = f.grow(&volume.volume_id).await?;
     if f.writes() {
         let placed = f.publish_all(volume.clone()).await?;
@@ -143,6 +191,26 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
         f.write_throughout(&placed, TEXT).await?;
         f.withdraw(&placed).await?;
     }
+    Ok(volume)
+}
+
+async fn created_again(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let volume = grown_with_text(f, request.clone()).await?;
+    let what = "CreateVolume called again after ControllerExpandVolume";
+    let again = f.create_volume(request).await.works(what)?;
+    one_volume(&volume, &again.volume.unwrap_or_default())?;
+    if f.has(GET) {
+        still_reports(f, &volume.volume_id, f.config().grown()).await.context(what)?;
+    }
+    match f.writes() {
+        true => f.must_still_hold(&volume, TEXT, &format!("after {what}")).await,
+        false => Ok(()),
+    }
+}
+
+async fn no_shrinking(f: &Fixture) -> Result<()> {
+    let volume = grown_with_text(f, f.create_request()).await?;
     let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(f.driver().range(f.config().volume_size));
     let answer = f.controller_expand_volume(request).await;
@@ -164,17 +232,24 @@ fn is_allowed(grown: i64, asked: i64, got: i64) -> Result<()> {
 }
 
 async fn negative_limit(f: &Fixture) -> Result<()> {
-    if no_sense(f).await.is_err() {
+    let volume = f.volume().await?;
+    if refuses_nonsense(f, &volume).await.is_err() {
         return Err(skip(
             "ControllerExpandVolume does not validate capacity_range: see \
              controller_expand::ControllerExpandVolume with an invalid capacity_range returns OutOfRange",
         ));
     }
-    refused_range(f, f.config().grown(), -1, "ControllerExpandVolume with limit_bytes -1").await
+    let what = "ControllerExpandVolume with limit_bytes -1";
+    refused_range(f, &volume, (f.config().grown(), -1), what).await
 }
 
-async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what: &str) -> Result<()> {
-    let mut request = f.expand_request(&f.volume().await?.volume_id);
+async fn refused_range(
+    f: &Fixture,
+    volume: &Volume,
+    (required_bytes, limit_bytes): (i64, i64),
+    what: &str,
+) -> Result<()> {
+    let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
     let answer = f.controller_expand_volume(request).await;
     f.warn_of_other_code(&answer, what, Code::OutOfRange);
@@ -207,18 +282,25 @@ async fn exact(f: &Fixture) -> Result<()> {
     }
 }
 
-/// One row for both: a driver that validates ranges validates all of a range.
 async fn no_sense(f: &Fixture) -> Result<()> {
+    let volume = with_text(f, f.volume().await?).await?;
+    refuses_nonsense(f, &volume).await?;
+    keeps_text(f, &volume, "ControllerExpandVolume with an invalid capacity_range").await
+}
+
+/// One row for both: a driver that validates ranges validates all of a range.
+async fn refuses_nonsense(f: &Fixture, volume: &Volume) -> Result<()> {
     let size = f.config().grown();
     let limit = "ControllerExpandVolume with limit_bytes below required_bytes";
     both(
-        refused_range(f, size, size / 4, limit).await,
-        refused_range(f, -1, 0, "ControllerExpandVolume with required_bytes -1").await,
+        refused_range(f, volume, (size, size / 4), limit).await,
+        refused_range(f, volume, (-1, 0), "ControllerExpandVolume with required_bytes -1").await,
     )
 }
 
 async fn impossible(f: &Fixture) -> Result<()> {
-    let mut request = f.expand_request(&f.volume().await?.volume_id);
+    let volume = with_text(f, f.volume().await?).await?;
+    let mut request = f.expand_request(&volume.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes: IMPOSSIBLE, limit_bytes: 0 });
     let answer = f.controller_expand_volume(request).await;
     match answer.map(|grown| grown.capacity_bytes) {
@@ -229,7 +311,8 @@ async fn impossible(f: &Fixture) -> Result<()> {
         answer => {
             let (what, due) = ("ControllerExpandVolume to 8 EiB", Code::OutOfRange);
             f.warn_of_other_code(&answer, what, due);
-            answer.refused(what, &[due, Code::InvalidArgument, Code::ResourceExhausted])
+            answer.refused(what, &[due, Code::InvalidArgument, Code::ResourceExhausted])?;
+            keeps_text(f, &volume, what).await
         }
     }
 }
@@ -244,8 +327,16 @@ fn is_impossible(size: i64) -> bool {
 async fn reported_size(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     f.grow(&volume).await?;
-    let (reported, grown) =
-        (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
+    still_reports(f, &volume, f.config().grown()).await?;
+    match f.grow_further(&volume).await {
+        Some(grown) => still_reports(f, &volume, grown.size).await,
+        None => Ok(()),
+    }
+}
+
+/// Checks that ControllerGetVolume returns at least the size that a volume was expanded to, or none.
+async fn still_reports(f: &Fixture, volume_id: &str, grown: i64) -> Result<()> {
+    let reported = f.get(volume_id).await?.volume.unwrap_or_default().capacity_bytes;
     ensure!(
         reported == 0 || reported >= grown,
         "a volume was expanded to {grown} bytes, but ControllerGetVolume returns {reported}"
@@ -267,7 +358,7 @@ async fn offline_only(f: &Fixture) -> Result<()> {
     if f.has(Need::Expansion(ExpansionType::Online)) {
         return Err(skip("the plugin declares ONLINE expansion, too"));
     }
-    let placed = f.up().await?;
+    let placed = f.publish_all(with_text(f, f.volume().await?).await?).await?;
     let what = "ControllerExpandVolume of a published volume";
     let answer = f.controller_expand_volume(f.expand_request(placed.id())).await;
     if answer.is_ok() && !f.attaches() {
@@ -277,7 +368,9 @@ async fn offline_only(f: &Fixture) -> Result<()> {
     }
     let accepted = answer.is_ok();
     let refused = answer.refused(what, &[Code::FailedPrecondition]);
-    if accepted { refused.breaks(spec::OFFLINE) } else { refused }
+    if accepted { refused.breaks(spec::OFFLINE) } else { refused }?;
+    f.withdraw(&placed).await?;
+    keeps_text(f, &placed.volume, what).await
 }
 
 async fn modify(
@@ -315,6 +408,30 @@ async fn modify_made(f: &Fixture) -> Result<()> {
     request.mutable_parameters = f.mutable();
     let volume = f.make(request).await?.volume_id;
     modify(f, &volume, f.mutable()).await.works("ControllerModifyVolume")?;
+    Ok(())
+}
+
+async fn modify_one(f: &Fixture) -> Result<()> {
+    let all = f.mutable();
+    let Some((key, value)) = all.iter().next().filter(|_| all.len() > 1) else {
+        return Err(skip("one --mutable-parameter is set, and the case requires two"));
+    };
+    let volume = f.volume().await?;
+    let unset = confirms_mutable(f, &volume).await;
+    modify(f, &volume.volume_id, all.clone()).await.works("ControllerModifyVolume")?;
+    if unset || !confirms_mutable(f, &volume).await {
+        return Err(skip(
+            "ValidateVolumeCapabilities does not compare mutable_parameters with those of volumes",
+        ));
+    }
+    let one = Map::from([(key.clone(), value.clone())]);
+    modify(f, &volume.volume_id, one).await.works("ControllerModifyVolume with one mutable parameter")?;
+    ensure!(
+        confirms_mutable(f, &volume).await,
+        "after ControllerModifyVolume with {key:?} alone, ValidateVolumeCapabilities of volume {:?} no longer confirms the \
+         other mutable_parameters, which were set before",
+        volume.volume_id
+    );
     Ok(())
 }
 

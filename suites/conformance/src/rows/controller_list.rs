@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::SMALLEST_SIGN])
         .needs(&[CAPACITY]),
     Row::new("GetCapacity with capabilities and parameters returns at least the volume size", spec::CAPACITY_AVAILABLE, case!(capacity_for))
-        .also(&[spec::CAPACITY_ACCESS, spec::CAPACITY_PARAMETERS, spec::LARGEST_FOR])
+        .also(&[spec::SMALLEST_FOR, spec::CAPACITY_ACCESS, spec::CAPACITY_PARAMETERS, spec::LARGEST_FOR])
         .needs(&[CAPACITY])
         .alone(Alone::ComparesCapacity),
     Row::new("GetCapacity in a nonexistent topology returns zero or InvalidArgument", spec::CAPACITY_TOPOLOGY, case!(capacity_nowhere))
@@ -328,7 +328,9 @@ async fn list_nodes(f: &Fixture) -> Result<()> {
         .works("ControllerUnpublishVolume")?;
     let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
     f.still_published(&nodes, "ListVolumes");
-    Ok(())
+    let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
+    let nodes = entry(f, &shared.volume_id).await?.status.unwrap_or_default().published_node_ids;
+    f.must_list(&nodes, true, "ListVolumes of a volume on two nodes")
 }
 
 async fn list_condition(f: &Fixture) -> Result<()> {
@@ -489,7 +491,9 @@ async fn get_nodes(f: &Fixture) -> Result<()> {
         nodes.contains(node),
         "the volume is published to {node:?}, but ControllerGetVolume returns published_node_ids {nodes:?}"
     );
-    Ok(())
+    let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
+    let nodes = f.get(&shared.volume_id).await?.status.unwrap_or_default().published_node_ids;
+    f.must_list(&nodes, true, "ControllerGetVolume of a volume on two nodes")
 }
 
 async fn get_condition(f: &Fixture) -> Result<()> {
@@ -554,6 +558,17 @@ async fn capacity_for(f: &Fixture) -> Result<()> {
         let small =
             anyhow!("GetCapacity returns maximum_volume_size {most}, but creates volumes of {size} bytes");
         return Err(breaking(small, spec::LARGEST_FOR));
+    }
+    if let Some(least) = answer.minimum_volume_size.filter(|least| *least > size)
+        && f.has(CREATE)
+        && let Ok(made) = f.create_volume(f.create_request()).await
+    {
+        // A driver may round up what is too small.
+        let got = made.volume.unwrap_or_default().capacity_bytes;
+        ensure!(
+            got == 0 || got >= least,
+            "GetCapacity returns minimum_volume_size {least}, but CreateVolume creates volumes of {got} bytes"
+        );
     }
     let before = answer.available_capacity;
     if before >= size {

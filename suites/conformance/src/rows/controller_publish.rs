@@ -1,7 +1,7 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use claimcheck_csi::{Code, Status};
+use claimcheck_csi::{Code, Status, v1::Volume};
 use claimcheck_engine::skip;
 
 use super::{ATTACH, CREATE, LIST, LIST_NODES, MOUNTS, PERSISTS, READONLY, case, controller_list};
@@ -149,16 +149,17 @@ async fn attach_readonly(f: &Fixture, placed: &mut VolumeOnNode) -> Result<()> {
 }
 
 /// Checks that a volume that is attached read-only shows its data, and that nothing can be written to it. A driver may
-/// reject a publication without the readonly flag instead, so that the flag is set then, as the kubelet does.
-async fn is_readonly(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<()> {
+/// reject a publication without the readonly flag instead, so that the flag is set then, as the kubelet does. Whether the
+/// volume was published.
+async fn is_readonly(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<bool> {
     if !f.writes() {
-        return Ok(());
+        return Ok(false);
     }
     if placed.staging.is_some() {
         let staged = f.node_stage_volume(f.stage_request(placed)).await;
         if let Err(status) = staged {
             f.warn(format!("{what}: NodeStageVolume returns {}", status_text(&status)));
-            return Ok(());
+            return Ok(false);
         }
     }
     let mut request = f.publish_request(placed);
@@ -167,13 +168,22 @@ async fn is_readonly(f: &Fixture, placed: &VolumeOnNode, what: &str) -> Result<(
         f.node_publish_volume(request).await.works(&format!("NodePublishVolume with readonly, {what}"))?;
     }
     f.must_hold_throughout(placed, TEXT, what).await?;
-    f.must_not_write(placed, 0).await.with_context(|| format!("{what}, volume {:?}", placed.id()))
+    f.must_not_write(placed, 0).await.with_context(|| format!("{what}, volume {:?}", placed.id()))?;
+    Ok(true)
 }
 
 async fn readonly(f: &Fixture) -> Result<()> {
     let mut placed = with_text(f).await?;
     attach_readonly(f, &mut placed).await?;
-    is_readonly(f, &placed, "after ControllerPublishVolume with readonly").await
+    if !is_readonly(f, &placed, "after ControllerPublishVolume with readonly").await? {
+        return Ok(());
+    }
+    f.withdraw(&placed).await?;
+    let what =
+        "after ControllerPublishVolume without readonly of a volume that was attached read-only before";
+    let placed = f.publish_all(placed.volume).await.context(what)?;
+    f.write(&placed, 0, "writable again").await.context(what)?;
+    f.withdraw(&placed).await
 }
 
 async fn incompatible(f: &Fixture) -> Result<()> {
@@ -189,7 +199,8 @@ async fn incompatible(f: &Fixture) -> Result<()> {
     attach_readonly(f, &mut placed).await?;
     let answer = f.controller_publish_volume(f.attach_request(&placed.volume, placed.access)).await;
     answer.refused("ControllerPublishVolume without readonly of a volume published read-only", &codes)?;
-    is_readonly(f, &placed, "after ControllerPublishVolume with another readonly flag was rejected").await
+    let what = "after ControllerPublishVolume with another readonly flag was rejected";
+    is_readonly(f, &placed, what).await.map(drop)
 }
 
 async fn limit(f: &Fixture) -> Result<()> {
@@ -257,6 +268,7 @@ async fn second_node(f: &Fixture) -> Result<()> {
         &format!("ControllerPublishVolume of a {mode} volume to a second node"),
         &[Code::FailedPrecondition],
     )?;
+    f.must_be_attached(&volume, "after ControllerPublishVolume to a second node was rejected").await?;
     named.breaks(spec::ATTACH_NAMES_NODE)
 }
 
@@ -284,8 +296,9 @@ async fn moves(f: &Fixture) -> Result<()> {
     }
     if f.writes() {
         let what = "after ControllerUnpublishVolume from the first node, on the second one";
-        f.must_hold_on_second(&volume, TEXT, what).await?;
-        f.must_still_hold(&volume, TEXT, "back on the first node").await?;
+        let next = "written on the second node";
+        let text = f.must_hold_on_second(&volume, [TEXT, next], what).await?;
+        f.must_still_hold(&volume, text, &format!("back on the first node, in what was {text}")).await?;
     }
     Ok(())
 }
@@ -334,16 +347,33 @@ async fn undo_unknown_node(f: &Fixture) -> Result<()> {
 }
 
 async fn undo_everywhere(f: &Fixture) -> Result<()> {
-    let placed = f.attached().await?;
-    let answer = f.controller_unpublish_volume(f.detach_request(placed.id(), "")).await;
+    let volume = f.attached().await?.volume;
+    detach_all(f, &volume).await?;
+    let detached = f.must_be_detached(&volume, "after ControllerUnpublishVolume without a node_id").await;
+    let deletable = is_deletable(f, &volume, "one node").await;
+    detached.and(deletable)?;
+    let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
+    detach_all(f, &shared).await?;
+    is_deletable(f, &shared, "two nodes").await
+}
+
+async fn detach_all(f: &Fixture, volume: &Volume) -> Result<()> {
+    let answer = f.controller_unpublish_volume(f.detach_request(&volume.volume_id, "")).await;
     answer.works("ControllerUnpublishVolume without a node_id (from all nodes)")?;
-    let detached =
-        f.must_be_detached(&placed.volume, "after ControllerUnpublishVolume without a node_id").await;
-    let deleted = f.delete_volume(f.delete_request(placed.id())).await;
+    Ok(())
+}
+
+/// Checks that a volume that was detached from all nodes can be deleted.
+async fn is_deletable(f: &Fixture, volume: &Volume, nodes: &str) -> Result<()> {
+    let id = &volume.volume_id;
+    let deleted = f.delete_volume(f.delete_request(id)).await;
     // Whatever the call has done: a volume that it left attached would fill the node for other cases.
-    let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &f.node_info().node_id)).await;
-    detached?;
-    deleted.works("DeleteVolume of a volume detached from all nodes")?;
+    for node in [f.node_info().node_id.clone(), f.second_node()] {
+        let _ = f.controller_unpublish_volume(f.detach_request(id, &node)).await;
+    }
+    deleted.works(&format!(
+        "DeleteVolume of a volume detached from all nodes, which was attached to {nodes},"
+    ))?;
     Ok(())
 }
 
@@ -362,5 +392,12 @@ async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     if f.writes() {
         f.write(&placed, 0, "still attached").await.context(what)?;
     }
-    f.withdraw(&placed).await
+    f.withdraw(&placed).await?;
+    let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
+    let answer = f.controller_unpublish_volume(f.detach_request(&shared.volume_id, &f.second_node())).await;
+    answer.works("ControllerUnpublishVolume from one of two nodes")?;
+    match f.published_nodes(&shared).await? {
+        Some(nodes) => f.must_list(&nodes, false, "after ControllerUnpublishVolume from the other node"),
+        None => Ok(()),
+    }
 }

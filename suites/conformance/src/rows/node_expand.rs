@@ -1,10 +1,13 @@
 //! NodeExpandVolume.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, v1::plugin_capability::volume_expansion::Type as ExpansionType};
+use claimcheck_csi::{
+    Code,
+    v1::{NodeExpandVolumeRequest, plugin_capability::volume_expansion::Type as ExpansionType},
+};
 use claimcheck_engine::skip;
 
-use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, case};
+use super::{CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, case, controller_expand::Grown};
 use crate::{
     case::Row,
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
@@ -81,12 +84,12 @@ async fn unknown(f: &Fixture) -> Result<()> {
     // At the path of another volume: at a path without one, NotFound may be about the path.
     let request = match f.has(CREATE) {
         true => f.node_expand_request(&f.up().await?),
-        false => claimcheck_csi::v1::NodeExpandVolumeRequest {
+        false => NodeExpandVolumeRequest {
             volume_path: text(&f.target_root().join(f.unique()).join("mount")),
             ..Default::default()
         },
     };
-    let request = claimcheck_csi::v1::NodeExpandVolumeRequest { volume_id: f.unknown_volume(), ..request };
+    let request = NodeExpandVolumeRequest { volume_id: f.unknown_volume(), ..request };
     f.node_expand_volume(request).await.refused("NodeExpandVolume of a volume that does not exist", NOT_FOUND)
 }
 
@@ -153,7 +156,7 @@ async fn large_enough(f: &Fixture) -> Result<()> {
 pub(super) async fn finish(f: &Fixture, placed: &VolumeOnNode, on_node: bool) -> Result<()> {
     if on_node && f.has(NODE_EXPAND) {
         let answer = f.node_expand_volume(f.node_expand_request(placed)).await;
-        answer.works("NodeExpandVolume after the volume was expanded while unpublished")?;
+        answer.works("NodeExpandVolume after ControllerExpandVolume required it")?;
     }
     Ok(())
 }
@@ -175,11 +178,36 @@ async fn large(f: &Fixture, placed: &VolumeOnNode, real: bool, when: &str) -> Re
     if real { f.must_have_size(placed, f.config().grown(), when).await } else { Ok(()) }
 }
 
+/// As a caller expands volumes, which calls NodeExpandVolume only if the controller requires it.
 async fn seen(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let real = f.sizes_are_real(&placed).await?;
-    grow(f, &placed, &placed.target).await?;
-    large(f, &placed, real, "after NodeExpandVolume").await
+    let on_node = f.grow(placed.id()).await?;
+    finish(f, &placed, on_node).await?;
+    let when = match on_node {
+        true => "after NodeExpandVolume",
+        false => "after ControllerExpandVolume that does not require NodeExpandVolume",
+    };
+    large(f, &placed, real, when).await?;
+    match f.grow_further(placed.id()).await {
+        Some(grown) if real => twice_as_large(f, &placed, grown).await,
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the workload sees the size of a second expansion, and that the returned size is that of the volume.
+async fn twice_as_large(f: &Fixture, placed: &VolumeOnNode, grown: Grown) -> Result<()> {
+    let mut size = grown.size;
+    if grown.on_node {
+        let capacity_range = Some(f.driver().range(grown.asked));
+        let request = NodeExpandVolumeRequest { capacity_range, ..f.node_expand_request(placed) };
+        let answer =
+            f.node_expand_volume(request).await.works("NodeExpandVolume after a second expansion")?;
+        size = size.max(answer.capacity_bytes);
+    }
+    f.must_have_size(placed, grown.asked.min(grown.size), "after a second expansion").await?;
+    // A driver may need a part of the volume itself.
+    f.must_have_size(placed, size / 10 * 9, "after an expansion that returned a larger size").await
 }
 
 async fn data(f: &Fixture) -> Result<()> {
