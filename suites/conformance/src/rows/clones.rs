@@ -2,13 +2,13 @@
 
 use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{
-    Code,
+    Code, Status,
     v1::{
         CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource,
         volume_content_source::Type as Source,
     },
 };
-use claimcheck_engine::Schedule;
+use claimcheck_engine::{Schedule, skip};
 
 use super::{
     CLONE, CLONES, CREATE, CREATE_AGAIN, EXPAND, MOUNTS, PERSISTS, RESTORES, SAME_DATA, SNAPSHOT, case,
@@ -32,6 +32,9 @@ pub(super) const ROWS: &[Row] = &[
         .schedule(Schedule::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
     Row::new("CreateVolume from a volume called twice with the same name returns the same clone", spec::CREATE_SAME, case!(same_again)).needs(&[CLONE, CREATE, CREATE_AGAIN]),
+    Row::new("CreateVolume from a volume called again after deletion of the source returns the same clone", spec::CREATE_SAME, case!(again_without_source))
+        .also(&[spec::CREATE_TWICE])
+        .needs(&[CLONE, CREATE, CREATE_AGAIN]),
     Row::new("CreateVolume from a volume copies its data", spec::CLONE, case!(content)).needs(&[CLONE, CREATE, Need::Files, MOUNTS, PERSISTS]).establishes(&[Effect::CloneCopies]).each(),
     Row::new("a write to a clone or to its source does not change the other", spec::CLONE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("a clone keeps its data after its source is deleted", spec::CLONE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
@@ -39,6 +42,10 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume from a volume called again keeps the data of the clone", spec::CREATE_SAME, case!(created_again))
         .also(&[spec::CREATE_TWICE])
         .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, SAME_DATA])
+        .each(),
+    Row::new("CreateVolume from a volume without a capacity_range copies its data", spec::CLONE, case!(no_size))
+        .also(&[spec::NO_SIZE])
+        .needs(&[CLONE, CREATE, Need::Files, CLONES])
         .each(),
     Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(clone_of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume copies owners, modes and links of files", spec::CLONE, case!(attributes)).needs(&[CLONE, CREATE, Need::Files, Need::Access(Access::Mount), CLONES]),
@@ -107,6 +114,26 @@ async fn same_again(f: &Fixture) -> Result<()> {
     f.makes_again(f.create_from(from_volume(&f.volume().await?.volume_id)), async || Ok(())).await
 }
 
+/// A caller that lost the answer does not know that the source was deleted meanwhile.
+async fn again_without_source(f: &Fixture) -> Result<()> {
+    let source = f.volume().await?.volume_id;
+    let delete = async || {
+        let answer = f.delete_volume(f.delete_request(&source)).await;
+        is_deleted_unless_used(answer, "DeleteVolume of a cloned volume")
+    };
+    f.makes_again(f.create_from(from_volume(&source)), delete).await
+}
+
+/// Checks that something was deleted; skips the case if the driver keeps it, since a volume or snapshot uses it.
+pub(super) fn is_deleted_unless_used<T>(answer: Result<T, Status>, call: &str) -> Result<()> {
+    match answer {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            Err(skip(format!("{call} returns FailedPrecondition")))
+        }
+        answer => answer.works(call).map(drop),
+    }
+}
+
 async fn cloned(f: &Fixture, source: &str) -> Result<Volume> {
     f.make(f.create_from(from_volume(source))).await
 }
@@ -140,6 +167,17 @@ async fn outlives(f: &Fixture) -> Result<()> {
     }
     deleted.works("DeleteVolume of a cloned volume")?;
     f.must_still_hold(&clone, "outlives", "in the clone, after its source was deleted").await
+}
+
+/// The driver chooses the size, of which the data of the source is a part.
+async fn no_size(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Clone)?;
+    let source = f.holding("of the source").await?;
+    let request =
+        CreateVolumeRequest { capacity_range: None, ..f.create_from(from_volume(&source.volume_id)) };
+    let what = "CreateVolume from a volume without a capacity_range";
+    let clone = f.create_volume(request).await.works(what)?.volume.unwrap_or_default();
+    f.must_still_hold(&clone, "of the source", &format!("in the clone of {what}")).await
 }
 
 async fn deleted(f: &Fixture) -> Result<()> {

@@ -13,7 +13,11 @@ use claimcheck_csi::{
 use tokio::sync::watch;
 
 use super::{
-    COMPLETE, CREATE, GROUPS, KEEPS, LIST_SNAPSHOTS, LOOPS, RESTORES, SNAPSHOT, SNAPSHOT_USED, case,
+    COMPLETE, CREATE, GET_SNAPSHOT, GROUPS, IF_MOUNTED, IF_PERSISTS, KEEPS, LIST_SNAPSHOTS, LOOPS, RESTORES,
+    SNAPSHOT, SNAPSHOT_USED, case,
+    snapshots::{
+        IF_RESTORES, found, keeps_its_text, listed, looked_up, must_restore, same_snapshot, source_with_text,
+    },
 };
 use crate::{
     case::Row,
@@ -22,7 +26,7 @@ use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
     need::Need,
-    spec,
+    spec::{self, Sentence},
     verdict::Breaks,
 };
 
@@ -48,7 +52,8 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::GROUP_TWICE, spec::CUT])
         .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS])
         .each(),
-    Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", spec::GROUP_EXISTS, case!(other_sources)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", spec::GROUP_EXISTS, case!(other_sources))
+        .needs(&[GROUPS, CREATE, IF_MOUNTED, IF_PERSISTS, IF_RESTORES]),
     Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
         .also(&[spec::GROUP_UNCOMPLETED])
         .needs(&[GROUPS, CREATE, LIST_SNAPSHOTS]),
@@ -72,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used"),
     Row::new("DeleteVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::UNGROUP_CHECKS, case!(delete_mismatch))
         .also(&[spec::UNGROUP_MISMATCH])
-        .needs(&[GROUPS, CREATE, COMPLETE]),
+        .needs(&[GROUPS, CREATE, COMPLETE, IF_MOUNTED, IF_PERSISTS, IF_RESTORES]),
     Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", spec::UNGROUP_TWICE, case!(delete_twice))
         .also(&[spec::UNGROUP_GONE, spec::DROP_GROUP])
         .needs(&[GROUPS, CREATE, COMPLETE, SNAPSHOT_USED]),
@@ -83,9 +88,18 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", spec::GROUP_MOMENT, case!(one_moment))
         .also(&[spec::GROUP_CONSISTENT])
         .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS, LOOPS]),
+    Row::new("ListSnapshots of a snapshot in a group returns it", spec::SNAPSHOTS_ALL, case!(member_listed))
+        .also(&[spec::SNAPSHOTS_CURRENT])
+        .needs(&[GROUPS, CREATE, LIST_SNAPSHOTS, COMPLETE]),
+    Row::new("GetSnapshot of a snapshot in a group returns it", spec::FETCHED, case!(member_found))
+        .also(&[spec::FETCH_CURRENT, spec::FETCH_MEMBERS])
+        .needs(&[GROUPS, CREATE, GET_SNAPSHOT, COMPLETE]),
+    Row::new("DeleteVolume of a volume in a group snapshot keeps the snapshots or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(source_deleted))
+        .also(&[spec::DELETE_REFUSED])
+        .needs(&[GROUPS, CREATE, Need::Files, COMPLETE, RESTORES, KEEPS]),
     Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", spec::DROP_MEMBER, case!(delete_member))
         .also(&[spec::MEMBER])
-        .needs(&[GROUPS, SNAPSHOT, CREATE, COMPLETE]),
+        .needs(&[GROUPS, SNAPSHOT, CREATE, COMPLETE, IF_MOUNTED, IF_PERSISTS, IF_RESTORES]),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -114,6 +128,11 @@ async fn unknown_source(f: &Fixture) -> Result<()> {
 
 async fn two(f: &Fixture) -> Result<Vec<String>> {
     Ok(vec![f.volume().await?.volume_id, f.volume().await?.volume_id])
+}
+
+/// Two volumes with a text, which the snapshots of a group must keep.
+async fn two_with_text(f: &Fixture) -> Result<Vec<String>> {
+    Ok(vec![source_with_text(f).await?.volume_id, source_with_text(f).await?.volume_id])
 }
 
 async fn members(f: &Fixture) -> Result<()> {
@@ -178,7 +197,11 @@ async fn same_again(f: &Fixture) -> Result<()> {
 
 /// Checks that a call returns the group that CreateVolumeGroupSnapshot has returned. Only readiness may change, a size that
 /// is not known yet, and times by less than a second: they may be stored with less precision.
-fn same_group(created: &VolumeGroupSnapshot, found: &VolumeGroupSnapshot, call: &str) -> Result<()> {
+pub(super) fn same_group(
+    created: &VolumeGroupSnapshot,
+    found: &VolumeGroupSnapshot,
+    call: &str,
+) -> Result<()> {
     let time = |group: &VolumeGroupSnapshot| group.creation_time.map(|time| (time.seconds, time.nanos));
     ensure!(
         found.group_snapshot_id == created.group_snapshot_id
@@ -258,15 +281,15 @@ async fn same_data(f: &Fixture) -> Result<()> {
 
 async fn other_sources(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Group)?;
-    let mut request = f.group_request(two(f).await?);
-    let first = f.create_volume_group_snapshot(request.clone()).await;
-    first.map_err(|status| f.no_group(&status))?;
+    let mut request = f.group_request(two_with_text(f).await?);
+    let first = f.group_as(request.clone()).await?;
     request.source_volume_ids.pop();
-    let answer = f.create_volume_group_snapshot(request).await;
-    answer.refused(
-        "CreateVolumeGroupSnapshot with an existing name and different sources",
-        &[Code::AlreadyExists],
-    )
+    const CALL: &str = "CreateVolumeGroupSnapshot with an existing name and different sources";
+    f.create_volume_group_snapshot(request).await.refused(CALL, &[Code::AlreadyExists])?;
+    for snapshot in &first.snapshots {
+        keeps_its_text(f, snapshot, CALL).await?;
+    }
+    Ok(())
 }
 
 async fn all_or_none(f: &Fixture) -> Result<()> {
@@ -284,7 +307,7 @@ fn rejected(is: bool) -> Result<()> {
     Ok(())
 }
 
-fn get_request(f: &Fixture, group: &VolumeGroupSnapshot) -> GetVolumeGroupSnapshotRequest {
+pub(super) fn get_request(f: &Fixture, group: &VolumeGroupSnapshot) -> GetVolumeGroupSnapshotRequest {
     GetVolumeGroupSnapshotRequest {
         group_snapshot_id: group.group_snapshot_id.clone(),
         snapshot_ids: group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect(),
@@ -336,7 +359,8 @@ fn distinct(one: &VolumeGroupSnapshot, other: &VolumeGroupSnapshot) -> Result<()
 }
 
 async fn delete_mismatch(f: &Fixture) -> Result<()> {
-    let (group, other) = (f.group(two(f).await?).await?, f.group(two(f).await?).await?);
+    let sources = two_with_text(f).await?;
+    let (group, other) = (f.group(sources.clone()).await?, f.group(sources).await?);
     let mut request = f.delete_group_request(&group);
     request.snapshot_ids = f.delete_group_request(&other).snapshot_ids;
     const CALL: &str = "DeleteVolumeGroupSnapshot with the snapshot_ids of another group";
@@ -349,7 +373,7 @@ async fn delete_mismatch(f: &Fixture) -> Result<()> {
     answer.refused(CALL, INVALID)
 }
 
-/// Checks that a group and its snapshots still exist after a call.
+/// Checks that a group of volumes with a text, and its snapshots, are still as they were before a call.
 async fn is_complete(f: &Fixture, group: &VolumeGroupSnapshot, call: &str) -> Result<()> {
     let found = f.get_volume_group_snapshot(get_request(f, group)).await;
     let found =
@@ -360,10 +384,11 @@ async fn is_complete(f: &Fixture, group: &VolumeGroupSnapshot, call: &str) -> Re
         &format!("GetVolumeGroupSnapshot after {call}"),
     )?;
     let restores = f.builds_on(Step::Restore).is_ok();
-    for Snapshot { snapshot_id, .. } in group.snapshots.iter().filter(|_| restores) {
-        let restored = f.create_volume(f.create_from(from_snapshot(snapshot_id))).await;
-        restored
-            .works(&format!("after {call}, CreateVolume from the snapshot {snapshot_id:?} of a group"))?;
+    for snapshot in group.snapshots.iter().filter(|_| restores) {
+        let (id, request) = (&snapshot.snapshot_id, f.create_from(from_snapshot(&snapshot.snapshot_id)));
+        let restored = f.create_volume(request).await;
+        restored.works(&format!("after {call}, CreateVolume from the snapshot {id:?} of a group"))?;
+        keeps_its_text(f, snapshot, call).await?;
     }
     Ok(())
 }
@@ -483,8 +508,59 @@ async fn rounds_in(f: &Fixture, placed: &VolumeOnNode, written: u64) -> Result<u
     Ok(0)
 }
 
+/// Checks that a call describes a snapshot of a group as the group does. One that can be deleted alone needs no
+/// group_snapshot_id outside of it.
+fn same_member(member: &Snapshot, found: &Snapshot, call: &str, current: &'static Sentence) -> Result<()> {
+    let mut member = member.clone();
+    if found.group_snapshot_id.is_empty() {
+        member.group_snapshot_id.clear();
+    }
+    same_snapshot(&member, found, call, current)
+}
+
+async fn member_listed(f: &Fixture) -> Result<()> {
+    for member in f.group(two(f).await?).await?.snapshots {
+        let found = listed(f, &member.snapshot_id).await?;
+        same_member(&member, &found, "ListSnapshots", spec::SNAPSHOTS_CURRENT)?;
+    }
+    Ok(())
+}
+
+async fn member_found(f: &Fixture) -> Result<()> {
+    for member in f.group(two(f).await?).await?.snapshots {
+        let found = found(f, &member.snapshot_id).await.breaks(spec::FETCH_MEMBERS)?;
+        same_member(&member, &found, "GetSnapshot", spec::FETCH_CURRENT)?;
+    }
+    Ok(())
+}
+
+async fn source_deleted(f: &Fixture) -> Result<()> {
+    let texts = ["of the volume that stays", "of the deleted volume"];
+    let (kept, deleted) = (f.up_with(texts[0]).await?, f.up_with(texts[1]).await?);
+    let group = f.group(vec![kept.id().to_owned(), deleted.id().to_owned()]).await?;
+    f.withdraw(&deleted).await?;
+    let call = match f.delete_volume(f.delete_request(deleted.id())).await {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            f.warn("volumes that have snapshots in groups cannot be deleted");
+            "DeleteVolume of one of its volumes, which returned FailedPrecondition"
+        }
+        answer => {
+            answer.works("DeleteVolume of a volume with a snapshot in a group")?;
+            "DeleteVolume of one of its volumes"
+        }
+    };
+    let found = f.get_volume_group_snapshot(get_request(f, &group)).await;
+    let found = found.works(&format!("after {call}, GetVolumeGroupSnapshot"))?.group_snapshot;
+    same_group(&group, &found.unwrap_or_default(), &format!("GetVolumeGroupSnapshot after {call}"))?;
+    for (source, text) in [&kept, &deleted].into_iter().zip(texts) {
+        let what = format!("in a volume restored from a snapshot of a group, after {call}");
+        must_restore(f, member(&group, source.id())?, text, &what).await?;
+    }
+    Ok(())
+}
+
 async fn delete_member(f: &Fixture) -> Result<()> {
-    let group = f.group(two(f).await?).await?;
+    let group = f.group(two_with_text(f).await?).await?;
     let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
     match f.delete_snapshot(f.delete_snapshot_request(&member.snapshot_id)).await {
         Ok(_) => f.warn("a snapshot of a group can be deleted without the group"),
@@ -493,7 +569,11 @@ async fn delete_member(f: &Fixture) -> Result<()> {
                 "DeleteSnapshot of a snapshot that is part of a group",
                 &[Code::InvalidArgument, Code::FailedPrecondition],
             )?;
-            named(member).breaks(spec::MEMBER)?;
+            named("CreateVolumeGroupSnapshot", member).breaks(spec::MEMBER)?;
+            // That it is not found is reported by other rows.
+            for (call, _, found) in looked_up(f, &member.snapshot_id).await.into_iter().flatten() {
+                named(call, &found).breaks(spec::MEMBER)?;
+            }
             is_complete(f, &group, "DeleteSnapshot of a snapshot that is part of a group").await?;
         }
     }
@@ -501,10 +581,10 @@ async fn delete_member(f: &Fixture) -> Result<()> {
 }
 
 /// Checks that a snapshot that cannot be deleted alone names its group.
-fn named(member: &Snapshot) -> Result<()> {
+fn named(call: &str, member: &Snapshot) -> Result<()> {
     ensure!(
         !member.group_snapshot_id.is_empty(),
-        "a snapshot cannot be deleted without its group, but has no group_snapshot_id"
+        "a snapshot cannot be deleted without its group, but has no group_snapshot_id in the answer of {call}"
     );
     Ok(())
 }

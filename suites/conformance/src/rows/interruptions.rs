@@ -4,21 +4,24 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::Status;
+use claimcheck_csi::{Status, v1::volume_content_source::Type as Source};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS, MOUNTS, NODE_EXPAND,
-    PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN,
-    UNSTAGE_AGAIN, UNSTAGES, case,
+    ATTACH, ATTACH_AGAIN, CLONE, CLONES, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS,
+    IF_MOUNTED, IF_PERSISTS, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES,
+    SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
     concurrency::{attached_with_text, is_usable, listed, must_add, must_not_restore, settled},
     controller_delete::must_be_deleted,
+    node_expand::finish,
+    snapshots::{IF_RESTORES, keeps_its_text, source_with_text},
 };
 use crate::{
     alone::Alone,
     case::Row,
+    effect::Effect,
     expect::Answer,
-    fixture::{Fixture, Step},
+    fixture::{Fixture, Step, VolumeOnNode, from_snapshot, from_volume},
     need::Need,
     spec,
 };
@@ -34,11 +37,22 @@ const DEADLINES: [Duration; 5] = [
 ];
 /// How late a driver may begin to execute a cancelled call.
 pub(super) const LATE_START: Duration = Duration::from_millis(20);
+/// Cases that also compare the size of a volume, where drivers expand volumes, and create them as large as requested.
+const IF_EXPANDS: Need = Need::Follows(Effect::Expands);
+const IF_SIZED: Need = Need::Follows(Effect::SizeHonored);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume cancelled and retried succeeds", spec::RETRIED, case!(create))
-        .needs(&[CREATE, CREATE_AGAIN])
+        .needs(&[CREATE, CREATE_AGAIN, IF_MOUNTED, IF_SIZED])
         .alone(Alone::ListsAll)
+        .each(),
+    Row::new("CreateVolume from a snapshot cancelled and retried succeeds", spec::RETRIED, case!(restore))
+        .also(&[spec::RESTORE])
+        .needs(&[CREATE, SNAPSHOT, Need::Files, RESTORES, CREATE_AGAIN])
+        .each(),
+    Row::new("CreateVolume from a volume cancelled and retried succeeds", spec::RETRIED, case!(clone))
+        .also(&[spec::CLONE])
+        .needs(&[CREATE, CLONE, Need::Files, CLONES, CREATE_AGAIN])
         .each(),
     Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete))
         .needs(&[CREATE, DELETE_AGAIN]),
@@ -59,12 +73,13 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
         .each(),
     Row::new("ControllerExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(expand))
-        .needs(&[CREATE, EXPAND]),
+        .needs(&[CREATE, EXPAND, IF_MOUNTED, IF_EXPANDS]),
     Row::new("NodeExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(node_expand))
         .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION, EXPANDS, MOUNTS])
         .each(),
     Row::new("CreateSnapshot cancelled and retried succeeds", spec::RETRIED, case!(snapshot))
-        .needs(&[CREATE, SNAPSHOT]),
+        .also(&[spec::CUT])
+        .needs(&[CREATE, SNAPSHOT, IF_MOUNTED, IF_PERSISTS, IF_RESTORES]),
     Row::new("DeleteSnapshot cancelled and retried succeeds", spec::RETRIED, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
     Row::new("CreateVolumeGroupSnapshot cancelled and retried succeeds", spec::RETRIED, case!(group))
@@ -109,7 +124,47 @@ async fn create(f: &Fixture) -> Result<()> {
     );
     must_add(f, &before, &again.volume_id, "CreateVolume, cancelled and retried twice,").await?;
     let placed = f.publish_all(again).await?;
+    let what = "after CreateVolume was cancelled and retried";
+    must_have_size(f, &placed, f.config().volume_size, what, Effect::SizeHonored).await?;
     f.withdraw(&placed).await
+}
+
+/// Checks the size that the workload of a volume sees, where cases can look, and volumes share no file system; `effect` is
+/// what a driver lacks that has such sizes without a cancelled call.
+async fn must_have_size(
+    f: &Fixture,
+    placed: &VolumeOnNode,
+    size: i64,
+    what: &str,
+    effect: Effect,
+) -> Result<()> {
+    let has_size = async {
+        // After an expansion, a file system that still has the size of before is compared, too.
+        if f.has(Need::Files) && f.sizes_are_real(placed).await? {
+            f.must_have_size(placed, size, what).await?;
+        }
+        Ok(())
+    };
+    has_size.await.map_err(|error| f.or_reported(effect, f.or_reported(Effect::PublishMounts, error)))
+}
+
+/// Copies take time, so that calls are cancelled in the middle of them: what was copied until then is not the whole.
+async fn copy(f: &Fixture, source: Source, call: &str) -> Result<()> {
+    let request = f.create_from(source);
+    let made = interrupted(f, call, || f.create_volume(request.clone())).await?.volume.unwrap_or_default();
+    f.must_still_hold(&made, TEXT, &format!("after {call} was cancelled and retried")).await
+}
+
+async fn restore(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.holding(TEXT).await?.volume_id).await?;
+    f.builds_on(Step::Restore)?;
+    copy(f, from_snapshot(&snapshot.snapshot_id), "CreateVolume from a snapshot").await
+}
+
+async fn clone(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Clone)?;
+    let source = f.holding(TEXT).await?;
+    copy(f, from_volume(&source.volume_id), "CreateVolume from a volume").await
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
@@ -188,24 +243,29 @@ async fn unpublish(f: &Fixture) -> Result<()> {
 
 async fn expand(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Expand)?;
-    let volume = f.volume().await?.volume_id;
-    let call = || f.controller_expand_volume(f.expand_request(&volume));
-    let (got, grown) =
-        (interrupted(f, "ControllerExpandVolume", call).await?.capacity_bytes, f.config().grown());
+    let volume = f.volume().await?;
+    let call = || f.controller_expand_volume(f.expand_request(&volume.volume_id));
+    let expanded = interrupted(f, "ControllerExpandVolume", call).await?;
+    let (got, grown) = (expanded.capacity_bytes, f.config().grown());
     ensure!(got >= grown, "a volume was to be expanded to {grown} bytes, but has {got}");
-    Ok(())
+    // A driver that takes a cancelled call for done returns that size, too.
+    let placed = f.publish_all(volume).await?;
+    finish(f, &placed, expanded.node_expansion_required).await?;
+    let what = "after ControllerExpandVolume was cancelled and retried";
+    must_have_size(f, &placed, grown, what, Effect::Expands).await
 }
 
 async fn node_expand(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.grow(placed.id()).await?;
     interrupted(f, "NodeExpandVolume", || f.node_expand_volume(f.node_expand_request(&placed))).await?;
-    Ok(())
+    let what = "after NodeExpandVolume was cancelled and retried";
+    must_have_size(f, &placed, f.config().grown(), what, Effect::Expands).await
 }
 
 async fn snapshot(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
-    let request = f.snapshot_request(&f.volume().await?.volume_id);
+    let request = f.snapshot_request(&source_with_text(f).await?.volume_id);
     f.publish_unused_if_required(std::slice::from_ref(&request.source_volume_id)).await;
     let taken = interrupted(f, "CreateSnapshot", || f.create_snapshot(request.clone())).await?;
     // A call that was cancelled may be executed after the one that succeeded, and keep the snapshot busy.
@@ -216,7 +276,9 @@ async fn snapshot(f: &Fixture) -> Result<()> {
     let taken = id(taken);
     let what = "CreateSnapshot, cancelled and retried twice,";
     ensure!(taken == id(again), "{what} created two snapshots");
-    f.must_be_only_snapshot(&request.source_volume_id, &taken, what).await
+    f.must_be_only_snapshot(&request.source_volume_id, &taken, what).await?;
+    let snapshot = f.snapshot_as(request).await?;
+    keeps_its_text(f, &snapshot, "CreateSnapshot was cancelled and retried").await
 }
 
 async fn delete_snapshot(f: &Fixture) -> Result<()> {
@@ -233,13 +295,12 @@ async fn group(f: &Fixture) -> Result<()> {
     let call = || f.create_volume_group_snapshot(request.clone());
     let taken = interrupted(f, "CreateVolumeGroupSnapshot", call).await?;
     let again = settled(f, call).await.works("CreateVolumeGroupSnapshot called again")?;
-    let id = |answer: claimcheck_csi::v1::CreateVolumeGroupSnapshotResponse| {
-        answer.group_snapshot.unwrap_or_default().group_snapshot_id
-    };
-    ensure!(
-        id(taken) == id(again),
-        "CreateVolumeGroupSnapshot, cancelled and retried twice, created two groups"
-    );
+    let (taken, again) = (taken.group_snapshot.unwrap_or_default(), again.group_snapshot.unwrap_or_default());
+    let what = "CreateVolumeGroupSnapshot, cancelled and retried twice,";
+    ensure!(taken.group_snapshot_id == again.group_snapshot_id, "{what} created two groups");
+    for member in &again.snapshots {
+        f.must_be_only_snapshot(&member.source_volume_id, &member.snapshot_id, what).await?;
+    }
     Ok(())
 }
 

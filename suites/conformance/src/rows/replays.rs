@@ -18,8 +18,9 @@ use super::{
     controller_create::same_volume,
     controller_delete::validate,
     controller_list::{all, ids},
+    groups::{get_request, same_group},
     lifecycle::is_deleted,
-    snapshots::{self, must_restore},
+    snapshots::{self, looked_up, must_restore, same_snapshot},
 };
 use crate::{
     alone::Alone,
@@ -147,6 +148,13 @@ pub(super) const ROWS: &[Row] = &[
     )
     .each(),
     kills(
+        "a group snapshot that was taken before a driver restart is found and deleted after it",
+        spec::FETCHED_GROUP,
+        case!(group_used),
+        &[Need::Restart, CREATE, SURVIVES, GROUPS, COMPLETE],
+    )
+    .also(&[spec::FETCH_GROUP_CURRENT, spec::UNGROUP]),
+    kills(
         "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
         spec::EXPAND_KEEPS,
         case!(expand),
@@ -203,6 +211,9 @@ async fn snapshot_used(f: &Fixture) -> Result<()> {
         let omitted =
             anyhow!("ListSnapshots omits the snapshot {deleted:?}, which was taken before a driver restart");
         ensure_that(!snapshots::all(f, request).await?.is_empty(), omitted).breaks(spec::SNAPSHOTS_ALL)?;
+    }
+    for (call, current, found) in looked_up(f, &kept.snapshot_id).await.breaks(spec::SNAPSHOTS_ALL)? {
+        same_snapshot(&kept, &found, &format!("{call} after a driver restart"), current)?;
     }
     let answer = f.delete_snapshot(f.delete_snapshot_request(&deleted)).await;
     answer.works("DeleteSnapshot after a driver restart").breaks(spec::DROP)?;
@@ -375,6 +386,19 @@ async fn group(f: &Fixture) -> Result<()> {
         "CreateVolumeGroupSnapshot returned {before:?} before a driver restart, and {after:?} after it"
     );
     Ok(())
+}
+
+async fn group_used(f: &Fixture) -> Result<()> {
+    let group = f.group(vec![f.volume().await?.volume_id]).await?;
+    f.restart().await?;
+    let what = "GetVolumeGroupSnapshot after a driver restart";
+    let found = f.get_volume_group_snapshot(get_request(f, &group)).await.works(what)?;
+    same_group(&group, &found.group_snapshot.unwrap_or_default(), what)?;
+    let answer = f.delete_volume_group_snapshot(f.delete_group_request(&group)).await;
+    answer.works("DeleteVolumeGroupSnapshot after a driver restart").breaks(spec::UNGROUP)?;
+    let found = f.get_volume_group_snapshot(get_request(f, &group)).await;
+    let what = "GetVolumeGroupSnapshot of a group that was deleted after a driver restart";
+    found.refused(what, NOT_FOUND).breaks(spec::UNGROUP)
 }
 
 async fn group_keeps(f: &Fixture) -> Result<()> {

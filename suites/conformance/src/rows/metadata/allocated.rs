@@ -8,11 +8,11 @@ use claimcheck_csi::{
 
 use super::{
     blocks::{Blocks, at_most_one},
-    size, snapshot_with, tracked,
+    size, snapshot_with, tracked, write_at,
 };
 use crate::{
     expect::{Answer, INVALID, NOT_FOUND},
-    fixture::{APART, Fixture},
+    fixture::{APART, Fixture, from_volume},
     spec,
     verdict::Breaks,
 };
@@ -37,6 +37,21 @@ pub(super) async fn written(f: &Fixture) -> Result<()> {
         f.warn("blocks that were never written are reported as allocated");
     }
     Ok(())
+}
+
+/// A clone contains blocks that were written to its source only, and so do its snapshots.
+pub(super) async fn of_clone(f: &Fixture) -> Result<()> {
+    let source = f.up().await?;
+    let mut places = write_at(f, &source, &[1, 5], "of the source").await?;
+    f.withdraw(&source).await?;
+    let clone = f.make(f.create_from(from_volume(source.id()))).await?;
+    let clone = f.publish_all(clone).await?;
+    f.write(&clone, 3, "of the clone").await?;
+    places.push(3);
+    let (clone, snapshot) = super::super::snapshots::taken(f, clone).await?;
+    let request = request_of(f, &snapshot.snapshot_id);
+    let blocks = blocks_of(f, request, clone.volume.capacity_bytes).await?;
+    blocks.must_cover(&places, "GetMetadataAllocated of a snapshot of a clone")
 }
 
 pub(super) async fn in_order(f: &Fixture) -> Result<()> {

@@ -6,7 +6,10 @@ use claimcheck_csi::{
     v1::{GetMetadataDeltaRequest, GetMetadataDeltaResponse},
 };
 
+use claimcheck_engine::skip;
+
 use super::{
+    super::node_expand::finish,
     blocks::{Blocks, at_most_one},
     size, snapshot_with, tracked, write_at,
 };
@@ -32,10 +35,14 @@ async fn blocks_of(f: &Fixture, request: GetMetadataDeltaRequest, capacity: i64)
     Blocks::of(&tracked(f.get_metadata_delta(request).await)?.works(CALL)?, capacity)
 }
 
-/// Creates two snapshots of a volume, with data written at these places and at its last one between them. All places are
-/// returned.
+/// The place with data in the base that is zeros in the target.
+const ERASED: u64 = 0;
+
+/// Creates two snapshots of a volume, with data written at these places and at its last one between them, and removed from
+/// another. The places with new data are returned.
 async fn two_snapshots(f: &Fixture, places: &[u64]) -> Result<(i64, GetMetadataDeltaRequest, Vec<u64>)> {
-    let (placed, base, _) = snapshot_with(f, &[1, 5]).await?;
+    let (placed, base, _) = snapshot_with(f, &[ERASED, 1, 5]).await?;
+    f.erase(&placed, ERASED).await?;
     let places = write_at(f, &placed, places, "changed").await?;
     let (placed, target) = super::super::snapshots::taken(f, placed).await?;
     Ok((placed.volume.capacity_bytes, request_of(f, &base, &target.snapshot_id), places))
@@ -46,7 +53,8 @@ pub(super) async fn changed(f: &Fixture) -> Result<()> {
     let blocks = blocks_of(f, request, capacity).await?;
     blocks.ordered()?;
     blocks.must_cover(&places, CALL)?;
-    if blocks.touches_alone(1, &places)? {
+    blocks.must_cover(&[ERASED], "GetMetadataDelta, after zeros were written over data")?;
+    if blocks.touches_alone(1, &[&places[..], &[ERASED]].concat())? {
         f.warn("data at 1 MiB did not change, but is among the changed blocks");
     }
     Ok(())
@@ -98,6 +106,37 @@ pub(super) async fn fixed(f: &Fixture) -> Result<()> {
     let blocks = blocks_of(f, request, capacity).await?;
     blocks.must_cover(&places, CALL).breaks(spec::BLOCKS_ALL)?;
     blocks.fixed()
+}
+
+/// The blocks that a volume gains by an expansion are none of the base.
+pub(super) async fn expanded(f: &Fixture) -> Result<()> {
+    let (placed, base, _) = snapshot_with(f, &[1]).await?;
+    f.withdraw(&placed).await?;
+    let grown = match f.controller_expand_volume(f.expand_request(placed.id())).await {
+        Err(status) if status.code() == Code::FailedPrecondition => {
+            return Err(skip("volumes that have snapshots cannot be expanded"));
+        }
+        answer => answer.works("ControllerExpandVolume of a volume with a snapshot")?,
+    };
+    let placed = f.publish_all(placed.volume).await?;
+    finish(f, &placed, grown.node_expansion_required).await?;
+    let places = write_at(f, &placed, &[5], "up to the new end").await?;
+    let (_, target) = super::super::snapshots::taken(f, placed).await?;
+    let blocks = blocks_of(f, request_of(f, &base, &target.snapshot_id), 0).await?;
+    blocks.must_cover(&places, "GetMetadataDelta between snapshots before and after an expansion")
+}
+
+/// A driver that compares what two snapshots contain may also compare those of two volumes.
+pub(super) async fn of_two(f: &Fixture) -> Result<()> {
+    let (_, base, mut places) = snapshot_with(f, &[1, 5]).await?;
+    let other = f.up().await?;
+    places.extend(write_at(f, &other, &[3], "of the other volume").await?);
+    let (_, target) = super::super::snapshots::taken(f, other).await?;
+    let what = "GetMetadataDelta between snapshots of two volumes";
+    match tracked(f.get_metadata_delta(request_of(f, &base, &target.snapshot_id)).await)? {
+        Ok(messages) => Blocks::of(&messages, 0)?.must_cover(&places, what).breaks(spec::BLOCKS_ALL),
+        refused => refused.refused(what, &[Code::InvalidArgument, Code::NotFound]),
+    }
 }
 
 async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Result<()> {

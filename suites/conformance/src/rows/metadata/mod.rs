@@ -8,7 +8,7 @@ use anyhow::Result;
 use claimcheck_csi::{Code, Status};
 use claimcheck_engine::skip;
 
-use super::{CREATE, DELTA, METADATA, MOUNTS, SNAPSHOT, case};
+use super::{CLONE, CLONES, CREATE, DELTA, EXPAND, EXPANDS, METADATA, MOUNTS, SNAPSHOT, case};
 use crate::{
     case::{Access, Row},
     effect::Effect,
@@ -30,6 +30,12 @@ const fn row(name: &'static str, rule: &'static Sentence, run: crate::case::Run)
 pub(super) const ROWS: &[Row] = &[
     row("GetMetadataAllocated returns the written blocks", spec::BLOCKS_ALL, case!(allocated::written))
         .also(&[spec::ALLOCATED, spec::ALLOCATED_TYPE, spec::ALLOCATED_CAPACITY]),
+    row(
+        "GetMetadataAllocated of a snapshot of a clone returns the blocks of its source",
+        spec::BLOCKS_ALL,
+        case!(allocated::of_clone),
+    )
+    .needs(&[METADATA, SNAPSHOT, CREATE, Need::Files, MOUNTS, CLONE, CLONES]),
     row(
         "GetMetadataAllocated returns blocks in order and within the volume",
         spec::ALLOCATED_ORDER,
@@ -79,6 +85,19 @@ pub(super) const ROWS: &[Row] = &[
     )
     .also(&[spec::DELTA, spec::DELTA_TYPE, spec::DELTA_CAPACITY, spec::DELTA_ORDER, spec::BLOCK_SIZE])
     .establishes(&[Effect::DeltaComplete]),
+    row(
+        "GetMetadataDelta of an expanded volume returns the blocks beyond its earlier size",
+        spec::BLOCKS_ALL,
+        case!(delta::expanded),
+    )
+    .needs(&[METADATA, SNAPSHOT, CREATE, Need::Files, MOUNTS, DELTA, EXPAND, EXPANDS]),
+    row(
+        "GetMetadataDelta between snapshots of two volumes returns an error or the blocks that differ",
+        spec::DELTA_INVALID,
+        case!(delta::of_two),
+    )
+    .also(&[spec::BLOCKS_ALL])
+    .needs(DELTA_NEEDS),
     row(
         "GetMetadataDelta between a snapshot and itself returns no blocks",
         spec::DELTA_ONLY,

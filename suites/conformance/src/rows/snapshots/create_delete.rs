@@ -5,9 +5,14 @@ use claimcheck_csi::{
     Code,
     v1::{CreateSnapshotRequest, CreateSnapshotResponse, Snapshot},
 };
+use claimcheck_engine::skip;
 use tokio::time::{Duration, sleep};
 
-use super::get::same_snapshot;
+use super::{
+    super::clones::is_deleted_unless_used,
+    get::same_snapshot,
+    restore::{keeps_its_text, source_with_text},
+};
 use crate::{
     creation_time::is_plausible,
     expect::{Answer, INVALID, NOT_FOUND},
@@ -95,11 +100,12 @@ impl Fixture {
 
 pub(super) async fn other_source(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
-    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
-    f.create_snapshot(request.clone()).await.works("CreateSnapshot")?;
+    let mut request = f.snapshot_request(&source_with_text(f).await?.volume_id);
+    let first = f.snapshot_as(request.clone()).await?;
     request.source_volume_id = f.volume().await?.volume_id;
     let what = "CreateSnapshot with an existing name and a different source";
-    f.create_snapshot(request).await.refused(what, &[Code::AlreadyExists])
+    f.create_snapshot(request).await.refused(what, &[Code::AlreadyExists])?;
+    keeps_its_text(f, &first, what).await
 }
 
 pub(super) async fn longest(f: &Fixture) -> Result<()> {
@@ -109,6 +115,40 @@ pub(super) async fn longest(f: &Fixture) -> Result<()> {
     let what = format!("CreateSnapshot with a name of {} bytes", request.name.len());
     f.create_snapshot(request).await.works(&what)?;
     Ok(())
+}
+
+/// Back ends that allow shorter names may cut them.
+pub(super) async fn last_letter(f: &Fixture) -> Result<()> {
+    let (volume, name) = (f.volume().await?.volume_id, f.longest_name());
+    let named = |name: &str| CreateSnapshotRequest { name: name.to_owned(), ..f.snapshot_request(&volume) };
+    if f.create_snapshot(named(&name)).await.is_err() {
+        return Err(skip(
+            "the longest allowed names are rejected: see snapshots::CreateSnapshot with the longest allowed name succeeds",
+        ));
+    }
+    let stem = &name[..name.len() - 1];
+    let (a, b) =
+        (f.snapshot_as(named(&format!("{stem}a"))).await?, f.snapshot_as(named(&format!("{stem}b"))).await?);
+    ensure!(
+        a.snapshot_id != b.snapshot_id,
+        "names that differ in their last letter map to one snapshot, {:?}",
+        a.snapshot_id
+    );
+    Ok(())
+}
+
+/// A caller that lost the answer does not know that the source was deleted meanwhile.
+pub(super) async fn again_without_source(f: &Fixture) -> Result<()> {
+    let source = f.volume().await?.volume_id;
+    let request = f.snapshot_request(&source);
+    let delete = async || {
+        f.snapshot_as(request.clone()).await?;
+        is_deleted_unless_used(
+            f.delete_volume(f.delete_request(&source)).await,
+            "DeleteVolume of a volume with snapshots",
+        )
+    };
+    f.cuts_once(request.clone(), delete).await
 }
 
 pub(super) async fn ready(f: &Fixture) -> Result<()> {

@@ -1,8 +1,12 @@
 //! GetSnapshot.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use claimcheck_csi::v1::{GetSnapshotRequest, Snapshot};
 
+use super::{
+    super::{GET_SNAPSHOT, LIST_SNAPSHOTS},
+    list::listed,
+};
 use crate::{
     creation_time::is_same,
     expect::{Answer, INVALID, NOT_FOUND},
@@ -20,10 +24,31 @@ pub(super) async fn get_no_id(f: &Fixture) -> Result<()> {
     answer.refused("GetSnapshot without a snapshot_id", INVALID)
 }
 
+/// The snapshot with this id, as GetSnapshot describes it.
+pub(in crate::rows) async fn found(f: &Fixture, snapshot_id: &str) -> Result<Snapshot> {
+    let found = f.get_snapshot(get_request(f, snapshot_id.to_owned())).await.works("GetSnapshot")?;
+    found.snapshot.context("GetSnapshot returned OK without a snapshot")
+}
+
+/// A snapshot as the calls describe it that look up snapshots, of those that the driver supports: with the name of the call,
+/// and the sentence about what it returns.
+pub(in crate::rows) async fn looked_up(
+    f: &Fixture,
+    snapshot_id: &str,
+) -> Result<Vec<(&'static str, &'static Sentence, Snapshot)>> {
+    let mut described = Vec::new();
+    if f.has(LIST_SNAPSHOTS) {
+        described.push(("ListSnapshots", spec::SNAPSHOTS_CURRENT, listed(f, snapshot_id).await?));
+    }
+    if f.has(GET_SNAPSHOT) {
+        described.push(("GetSnapshot", spec::FETCH_CURRENT, found(f, snapshot_id).await?));
+    }
+    Ok(described)
+}
+
 pub(super) async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
-    let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
-    let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
+    let found = found(f, &taken.snapshot_id).await?;
     same_snapshot(&taken, &found, "GetSnapshot", spec::FETCH_CURRENT)?;
     if taken.ready_to_use && !found.ready_to_use {
         let late = anyhow!("CreateSnapshot returns ready_to_use, but GetSnapshot does not");
@@ -32,9 +57,9 @@ pub(super) async fn get(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a message of `call` describes the snapshot that CreateSnapshot returned first. Its size may become known
+/// Checks that a message of `call` describes the snapshot that was created. Its size may become known
 /// later (0 is unknown), and its time may be stored in whole seconds. `current` is the sentence about both.
-pub(super) fn same_snapshot(
+pub(in crate::rows) fn same_snapshot(
     taken: &Snapshot,
     found: &Snapshot,
     call: &str,

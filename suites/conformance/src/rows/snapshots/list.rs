@@ -1,6 +1,6 @@
 //! ListSnapshots.
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use claimcheck_csi::{
     Code,
     v1::{ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
@@ -98,6 +98,18 @@ pub(super) async fn list_one(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// The snapshot with this id, as ListSnapshots describes it.
+pub(in crate::rows) async fn listed(f: &Fixture, snapshot_id: &str) -> Result<Snapshot> {
+    let request = ListSnapshotsRequest { snapshot_id: snapshot_id.to_owned(), ..Default::default() };
+    let mut found = all(f, request).await?;
+    ensure!(
+        found.len() == 1,
+        "ListSnapshots of the snapshot_id {snapshot_id:?} returns {} snapshots",
+        found.len()
+    );
+    Ok(found.remove(0))
+}
+
 /// Creates a snapshot if the driver can: a list without any shows nothing, also if a driver ignores a filter that must
 /// omit it. Returns whether one exists.
 async fn some(f: &Fixture) -> Result<bool> {
@@ -171,10 +183,13 @@ pub(super) async fn list_unknown_source(f: &Fixture) -> Result<()> {
 pub(super) async fn pages(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     let mut taken = Vec::new();
+    // Others, before and after them, may be on the later pages of a driver that forgets what was requested.
+    f.snapshot(&f.volume().await?.volume_id).await?;
     for _ in 0..3 {
         taken.push(f.snapshot(&volume).await?.snapshot_id);
     }
-    let whole = ListSnapshotsRequest { source_volume_id: volume, ..Default::default() };
+    f.snapshot(&f.volume().await?.volume_id).await?;
+    let whole = ListSnapshotsRequest { source_volume_id: volume.clone(), ..Default::default() };
     let listed = all(f, whole.clone()).await?;
     if taken.iter().any(|id| has(&listed, id) == 0) {
         return Err(skip(
@@ -183,6 +198,13 @@ pub(super) async fn pages(f: &Fixture) -> Result<()> {
         ));
     }
     let found = all(f, ListSnapshotsRequest { max_entries: 1, ..whole }).await?;
+    let other = found.iter().find(|snapshot| snapshot.source_volume_id != volume);
+    if let Some(Snapshot { snapshot_id, source_volume_id, .. }) = other {
+        bail!(
+            "the pages of ListSnapshots of the source_volume_id {volume:?} contain the snapshot {snapshot_id:?} of the \
+             volume {source_volume_id:?}"
+        );
+    }
     for id in &taken {
         let times = has(&found, id);
         ensure!(times == 1, "snapshot {id:?} is in the pages of ListSnapshots {times} times");

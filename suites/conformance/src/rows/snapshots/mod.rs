@@ -19,8 +19,12 @@ use crate::{
     spec,
 };
 
-pub(super) use list::all;
-pub(super) use restore::{must_restore, taken};
+pub(super) use get::{found, looked_up, same_snapshot};
+pub(super) use list::{all, listed};
+pub(super) use restore::{keeps_its_text, must_restore, source_with_text, taken};
+
+/// Of cases that also restore a snapshot, where drivers can.
+pub(super) const IF_RESTORES: Need = Need::Follows(Effect::RestoreCopies);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("CreateSnapshot without a name returns InvalidArgument", spec::MISSING, case!(create_delete::no_name))
@@ -43,11 +47,16 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when requesting to create a snapshot with already existing name and same source volume ID"),
     Row::new("CreateSnapshot with an existing name and a different source returns AlreadyExists", spec::SNAPSHOT_EXISTS, case!(create_delete::other_source))
-        .needs(&[SNAPSHOT, CREATE])
+        .needs(&[SNAPSHOT, CREATE, IF_MOUNTED, IF_PERSISTS, IF_RESTORES])
         .upstream("CreateSnapshot [Controller Server] should fail when requesting to create a snapshot with already existing name and different source volume ID"),
     Row::new("CreateSnapshot with the longest allowed name succeeds", spec::ANY_NAME, case!(create_delete::longest))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when creating snapshot with maximum-length name"),
+    Row::new("CreateSnapshot with the longest allowed names that differ in one letter creates two snapshots", spec::SNAPSHOT_UNIQUE, case!(create_delete::last_letter))
+        .needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateSnapshot called again after deletion of its source returns the same snapshot", spec::SNAPSHOT_SAME, case!(create_delete::again_without_source))
+        .also(&[spec::SNAPSHOT_TWICE])
+        .needs(&[SNAPSHOT, CREATE]),
     Row::new("CreateSnapshot returns a snapshot that becomes ready_to_use", spec::READY, case!(create_delete::ready))
         .also(&[spec::SNAPSHOT_READY])
         .needs(&[SNAPSHOT, CREATE])
@@ -130,6 +139,9 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::CREATE_TWICE])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, CREATE_AGAIN, SAME_DATA])
         .each(),
+    Row::new("CreateVolume from a snapshot called again after deletion of the snapshot returns the same volume", spec::CREATE_SAME, case!(restore::again_without_snapshot))
+        .also(&[spec::CREATE_TWICE])
+        .needs(&[SNAPSHOT, CREATE, CREATE_AGAIN, SNAPSHOT_USED]),
     Row::new("CreateVolume with an existing name and a different snapshot returns AlreadyExists", spec::EXISTS, case!(restore::other_snapshot))
         .needs(&[SNAPSHOT, CREATE, SNAPSHOT_USED, CREATE_AGAIN, IF_MOUNTED, IF_PERSISTS]),
     Row::new("DeleteVolume of a restored volume leaves the snapshot and its source unchanged", spec::VOLUME_UNIQUE, case!(restore::restored_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]).each(),
@@ -144,8 +156,12 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("DeleteSnapshot leaves other snapshots unchanged", spec::SNAPSHOT_UNIQUE, case!(restore::others_stay)).needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, KEEPS]).each(),
     Row::new("DeleteSnapshot leaves its source unchanged", spec::SNAPSHOT_UNIQUE, case!(restore::snapshot_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files, MOUNTS, PERSISTS]).each(),
     Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(restore::source_deleted))
-        .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED])
+        .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED, spec::DROP])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES]),
+    Row::new("ControllerExpandVolume of a restored volume preserves its data and that of its snapshot", spec::EXPAND_KEEPS, case!(restore::expanded))
+        .also(&[spec::SNAPSHOT_UNIQUE, spec::VOLUME_UNIQUE])
+        .needs(&[SNAPSHOT, EXPAND, CREATE, Need::Files, RESTORES])
+        .each(),
     Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(restore::larger))
         .also(&[spec::SIZE_HONORED])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, SIZE])

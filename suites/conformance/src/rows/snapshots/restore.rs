@@ -11,15 +11,17 @@ use claimcheck_engine::skip;
 use super::{
     super::{
         LIST_SNAPSHOTS,
-        clones::ensure_that,
+        clones::{ensure_that, is_deleted_unless_used},
+        concurrency::must_not_restore,
         controller_create::{keeps_text, with_text as with_own_text},
-        node_expand::finish,
+        node_expand::{finish, keeps},
     },
     list::{all, has},
 };
 use crate::{
+    effect::Effect,
     expect::Answer,
-    fixture::{Fixture, VolumeOnNode, from_snapshot},
+    fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
     need::Need,
     spec,
     verdict::{Breaks, breaking},
@@ -86,6 +88,28 @@ pub(in crate::rows) async fn must_restore(
     f.must_still_hold(&restored(f, snapshot).await?, text, what).await
 }
 
+/// The text of a source whose snapshots must keep it, whatever the case does.
+const KEPT: &str = "of the source of a snapshot";
+
+/// A new volume for snapshots that must keep its text; without one, if cases cannot write to volumes.
+pub(in crate::rows) async fn source_with_text(f: &Fixture) -> Result<Volume> {
+    let volume = f.volume().await?;
+    if !f.writes() {
+        return Ok(volume);
+    }
+    f.put(volume, KEPT).await.map_err(|error| f.unless_data_fails(error))
+}
+
+/// Checks that a snapshot of such a volume still holds the text, if the driver restores snapshots.
+pub(in crate::rows) async fn keeps_its_text(f: &Fixture, snapshot: &Snapshot, after: &str) -> Result<()> {
+    if !f.writes() || f.builds_on(Step::Restore).is_err() {
+        return Ok(());
+    }
+    let what = format!("in a volume restored from a snapshot, after {after}");
+    let kept = must_restore(f, snapshot, KEPT, &what).await;
+    kept.map_err(|error| f.or_reported(Effect::RestoreCopies, f.unless_data_fails(error)))
+}
+
 pub(super) async fn content(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "in the snapshot").await?;
     must_restore(f, &snapshot, "in the snapshot", "in a volume restored from a snapshot").await
@@ -146,7 +170,7 @@ pub(super) async fn two_restores(f: &Fixture) -> Result<()> {
 }
 
 pub(super) async fn outlives(f: &Fixture) -> Result<()> {
-    let (_, snapshot) = with_text(f, "outlives").await?;
+    let (source, snapshot) = with_text(f, "outlives").await?;
     let restored = restored(f, &snapshot).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
@@ -157,12 +181,30 @@ pub(super) async fn outlives(f: &Fixture) -> Result<()> {
         return must_restore(f, &snapshot, "outlives", &what).await;
     }
     deleted.works("DeleteSnapshot of a restored snapshot")?;
-    f.must_still_hold(&restored, "outlives", "in a restored volume, after its snapshot was deleted").await
+    f.must_still_hold(&restored, "outlives", "in a restored volume, after its snapshot was deleted").await?;
+    // A storage system may keep the blocks of a deleted snapshot as long as its source.
+    f.withdraw(&source).await?;
+    let deleted = f.delete_volume(f.delete_request(source.id())).await;
+    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+        return Ok(());
+    }
+    deleted.works("DeleteVolume of the source of a deleted snapshot")?;
+    let what = "in a restored volume, after its snapshot and the source of that were deleted";
+    f.must_still_hold(&restored, "outlives", what).await
 }
 
 pub(super) async fn restored_again(f: &Fixture) -> Result<()> {
     let (_, snapshot) = with_text(f, "of the source").await?;
     f.keeps_its_data(f.create_from(from_snapshot(&snapshot.snapshot_id)), async || Ok(())).await
+}
+
+pub(super) async fn again_without_snapshot(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    let delete = async || {
+        let answer = f.delete_snapshot(f.delete_snapshot_request(&snapshot)).await;
+        is_deleted_unless_used(answer, "DeleteSnapshot of a restored snapshot")
+    };
+    f.makes_again(f.create_from(from_snapshot(&snapshot)), delete).await
 }
 
 pub(super) async fn restored_deleted(f: &Fixture) -> Result<()> {
@@ -240,6 +282,22 @@ pub(super) async fn own_size(f: &Fixture) -> Result<()> {
     f.must_still_hold(&made, TEXT, &what).await
 }
 
+/// A restored volume may share blocks with its snapshot, and both with the source, until it is expanded.
+pub(super) async fn expanded(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the source";
+    let (source, snapshot) = with_text(f, TEXT).await?;
+    f.withdraw(&source).await?;
+    let volume = restored(f, &snapshot).await?;
+    let on_node = f.grow(&volume.volume_id).await?;
+    let volume = f.publish_all(volume).await?;
+    finish(f, &volume, on_node).await?;
+    keeps(f, &volume, TEXT, "in a restored volume, after ControllerExpandVolume").await?;
+    let after = "after a volume that was restored from its snapshot was expanded";
+    f.must_still_hold(&source.volume, TEXT, &format!("in the source, {after}")).await?;
+    let after = "after another volume that was restored from the snapshot was expanded";
+    must_restore(f, &snapshot, TEXT, &format!("in a restored volume, {after}")).await
+}
+
 pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "of the source").await?;
     f.withdraw(&source).await?;
@@ -261,7 +319,15 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
         );
     }
     let what = "in a restored volume, after the source of the snapshot was deleted";
-    must_restore(f, &snapshot, "of the source", what).await
+    must_restore(f, &snapshot, "of the source", what).await?;
+    let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
+    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+        // The restored volume uses it.
+        return Ok(());
+    }
+    deleted.works("DeleteSnapshot of a snapshot without its source").breaks(spec::DROP)?;
+    let what = "after DeleteSnapshot of a snapshot without its source";
+    must_not_restore(f, &snapshot.snapshot_id, what).await.breaks(spec::DROP)
 }
 
 pub(super) async fn larger(f: &Fixture) -> Result<()> {
@@ -322,13 +388,21 @@ pub(super) async fn smaller(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// What was deleted between two snapshots is not in the second, also if it is made of the first and of what was written
+/// since.
 pub(super) async fn times(f: &Fixture) -> Result<()> {
-    let (source, first) = with_text(f, "first").await?;
+    const DELETED: u64 = 1;
+    let source = f.up_with("first").await?;
+    f.write(&source, DELETED, "only in the first").await?;
+    let (source, first) = taken(f, source).await?;
     f.write_throughout(&source, "second").await?;
+    f.erase(&source, DELETED).await?;
     let (source, second) = taken(f, source).await?;
     f.write_throughout(&source, "third").await?;
     let what = "in a volume restored from the first of two snapshots";
     must_restore(f, &first, "first", what).await?;
     let what = "in a volume restored from the second of two snapshots";
-    must_restore(f, &second, "second", what).await
+    let restored = f.publish_all(restored(f, &second).await?).await?;
+    f.must_hold_throughout(&restored, "second", what).await?;
+    f.must_be_erased(&restored, DELETED, what).await
 }
