@@ -109,7 +109,7 @@ fn without_parameters(scenario: &Scenario) -> Option<Slip> {
     Some(Slip { line, what })
 }
 
-/// A change of what concerns all namespaces, beside other cases.
+/// A change of what concerns all namespaces, while other cases run.
 fn not_alone(scenario: &Scenario) -> Option<Slip> {
     if scenario.alone || scenario.world == World::Controllers {
         return None;

@@ -50,6 +50,9 @@ pub(super) const ROWS: &[Row] = &[
         .establishes(&[Effect::SizeHonored])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
+    Row::new("CreateVolume with a size of no whole MiB returns a volume of at least that size", spec::SIZE_LEAST, case!(with_odd_size))
+        .needs(&[CREATE, IF_MOUNTED, Need::Follows(Effect::SizeHonored)])
+        .each(),
     Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_id))
         .also(&[spec::CREATE_ONCE])
         .needs(&[CREATE])
@@ -143,7 +146,10 @@ async fn no_size(f: &Fixture) -> Result<()> {
 }
 
 async fn with_size(f: &Fixture) -> Result<()> {
-    is_large(f, f.volume().await?, f.config().volume_size).await?;
+    is_large(f, f.volume().await?, f.config().volume_size).await
+}
+
+async fn with_odd_size(f: &Fixture) -> Result<()> {
     let (request, odd) = odd_size(f);
     match f.create_volume(request).await {
         Ok(made) => is_large(f, made.volume.unwrap_or_default(), odd).await,

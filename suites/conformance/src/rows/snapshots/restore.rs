@@ -88,8 +88,8 @@ pub(in crate::rows) async fn must_restore(
     f.must_still_hold(&restored(f, snapshot).await?, text, what).await
 }
 
-/// The text of a source whose snapshots must keep it, whatever the case does.
-const KEPT: &str = "of the source of a snapshot";
+/// The text of a source, which its snapshots must keep.
+const SOURCE_TEXT: &str = "of the source of a snapshot";
 
 /// A new volume for snapshots that must keep its text; without one, if cases cannot write to volumes.
 pub(in crate::rows) async fn source_with_text(f: &Fixture) -> Result<Volume> {
@@ -97,7 +97,7 @@ pub(in crate::rows) async fn source_with_text(f: &Fixture) -> Result<Volume> {
     if !f.writes() {
         return Ok(volume);
     }
-    f.put(volume, KEPT).await.map_err(|error| f.unless_data_fails(error))
+    f.put(volume, SOURCE_TEXT).await.map_err(|error| f.unless_data_fails(error))
 }
 
 /// Checks that a snapshot of such a volume still holds the text, if the driver restores snapshots.
@@ -106,7 +106,7 @@ pub(in crate::rows) async fn keeps_its_text(f: &Fixture, snapshot: &Snapshot, af
         return Ok(());
     }
     let what = format!("in a volume restored from a snapshot, after {after}");
-    let kept = must_restore(f, snapshot, KEPT, &what).await;
+    let kept = must_restore(f, snapshot, SOURCE_TEXT, &what).await;
     kept.map_err(|error| f.or_reported(Effect::RestoreCopies, f.unless_data_fails(error)))
 }
 
