@@ -228,12 +228,15 @@ impl Args {
 
 /// Defaults for the built-in driver.
 fn preset(config: &mut Config, privilege: Option<Privilege>) {
-    let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let all = |parameters: &[(&str, &str)]| {
+        let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        parameters.collect::<BTreeMap<_, _>>()
+    };
     if config.mutable_parameters.is_empty() {
-        config.mutable_parameters = one("iops", "100");
+        config.mutable_parameters = all(&[("iops", "100"), ("throughput", "10")]);
     }
     if config.invalid_mutable_parameters.is_empty() {
-        config.invalid_mutable_parameters = one("iops", "0");
+        config.invalid_mutable_parameters = all(&[("iops", "0")]);
     }
     // Image volumes require loop devices, which require root.
     if privilege == Some(Privilege::User) && config.access_types.is_empty() {
