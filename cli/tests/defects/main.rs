@@ -107,7 +107,8 @@ impl Trial {
 
 /// Whether a finding is one of a case that must report the defect, as it must.
 fn is_reported(defect: &Defect, finding: &Finding) -> bool {
-    // What is a warning of the case alone may be a failure beside others, whose calls a rule counts, too.
+    // A rule also counts the calls of other cases, so a defect that is a warning if its case runs alone may be a failure in a
+    // run of all cases.
     let is_loud = finding.as_what == As::Failure || (defect.warns && finding.as_what == As::CaseWarning);
     is_loud && defect.must_fail(&finding.case)
 }
