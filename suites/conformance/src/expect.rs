@@ -145,6 +145,11 @@ impl<T> Answer<T> for Result<T, Status> {
     }
 }
 
+/// Whether a call returned that an object is in use: FailedPrecondition.
+pub(crate) fn is_in_use<T>(answer: &Result<T, Status>) -> bool {
+    matches!(answer, Err(status) if status.code() == Code::FailedPrecondition)
+}
+
 /// Combines two checks of one row; if both fail, both errors are reported.
 pub(crate) fn both(one: Result<()>, other: Result<()>) -> Result<()> {
     let (one, other) = match (one, other) {

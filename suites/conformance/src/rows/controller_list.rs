@@ -319,10 +319,7 @@ async fn list_nodes(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let node = &f.node_info().node_id;
     let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
-    ensure!(
-        nodes.contains(node),
-        "the volume is published to {node:?}, but ListVolumes returns published_node_ids {nodes:?}"
-    );
+    f.must_list(&nodes, &[node], "ListVolumes")?;
     f.controller_unpublish_volume(f.detach_request(placed.id(), node))
         .await
         .works("ControllerUnpublishVolume")?;
@@ -330,7 +327,7 @@ async fn list_nodes(f: &Fixture) -> Result<()> {
     f.still_published(&nodes, "ListVolumes");
     let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
     let nodes = entry(f, &shared.volume_id).await?.status.unwrap_or_default().published_node_ids;
-    f.must_list(&nodes, true, "ListVolumes of a volume on two nodes")
+    f.must_list(&nodes, &[node, &f.second_node()], "ListVolumes of a volume on two nodes")
 }
 
 async fn list_condition(f: &Fixture) -> Result<()> {
@@ -487,13 +484,10 @@ async fn get_nodes(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
     let node = &f.node_info().node_id;
-    ensure!(
-        nodes.contains(node),
-        "the volume is published to {node:?}, but ControllerGetVolume returns published_node_ids {nodes:?}"
-    );
+    f.must_list(&nodes, &[node], "ControllerGetVolume")?;
     let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
     let nodes = f.get(&shared.volume_id).await?.status.unwrap_or_default().published_node_ids;
-    f.must_list(&nodes, true, "ControllerGetVolume of a volume on two nodes")
+    f.must_list(&nodes, &[node, &f.second_node()], "ControllerGetVolume of a volume on two nodes")
 }
 
 async fn get_condition(f: &Fixture) -> Result<()> {

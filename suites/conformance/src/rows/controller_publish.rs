@@ -396,8 +396,9 @@ async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     let Some(shared) = f.attached_to_both().await? else { return Ok(()) };
     let answer = f.controller_unpublish_volume(f.detach_request(&shared.volume_id, &f.second_node())).await;
     answer.works("ControllerUnpublishVolume from one of two nodes")?;
+    const CALL: &str = "ControllerGetVolume after ControllerUnpublishVolume from the other node";
     match f.published_nodes(&shared).await? {
-        Some(nodes) => f.must_list(&nodes, false, "after ControllerUnpublishVolume from the other node"),
+        Some(nodes) => f.must_list(&nodes, &[&f.node_info().node_id], CALL),
         None => Ok(()),
     }
 }

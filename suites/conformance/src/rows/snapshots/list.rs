@@ -82,16 +82,9 @@ pub(super) async fn list_presence(f: &Fixture) -> Result<()> {
 pub(super) async fn list_one(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     let (one, _other) = (f.snapshot(&volume).await?, f.snapshot(&volume).await?);
-    let found =
-        all(f, ListSnapshotsRequest { snapshot_id: one.snapshot_id.clone(), ..Default::default() }).await?;
-    let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
-    ensure!(
-        ids == [one.snapshot_id.as_str()],
-        "ListSnapshots of the snapshot_id {:?} returns {ids:?}",
-        one.snapshot_id
-    );
-    same_snapshot(&one, &found[0], "ListSnapshots", spec::SNAPSHOTS_CURRENT)?;
-    if found.iter().any(|snapshot| !snapshot.ready_to_use) {
+    let found = listed(f, &one.snapshot_id).await?;
+    same_snapshot(&one, &found, "ListSnapshots", spec::SNAPSHOTS_CURRENT)?;
+    if !found.ready_to_use {
         let late = anyhow!("CreateSnapshot returns ready_to_use, but ListSnapshots does not");
         return Err(breaking(late, spec::SNAPSHOTS_READY));
     }
@@ -102,11 +95,8 @@ pub(super) async fn list_one(f: &Fixture) -> Result<()> {
 pub(in crate::rows) async fn listed(f: &Fixture, snapshot_id: &str) -> Result<Snapshot> {
     let request = ListSnapshotsRequest { snapshot_id: snapshot_id.to_owned(), ..Default::default() };
     let mut found = all(f, request).await?;
-    ensure!(
-        found.len() == 1,
-        "ListSnapshots of the snapshot_id {snapshot_id:?} returns {} snapshots",
-        found.len()
-    );
+    let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
+    ensure!(ids == [snapshot_id], "ListSnapshots of the snapshot_id {snapshot_id:?} returns {ids:?}");
     Ok(found.remove(0))
 }
 

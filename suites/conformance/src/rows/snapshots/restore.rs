@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     effect::Effect,
-    expect::Answer,
+    expect::{Answer, is_in_use},
     fixture::{Fixture, Step, VolumeOnNode, from_snapshot},
     need::Need,
     spec,
@@ -105,9 +105,17 @@ pub(in crate::rows) async fn keeps_its_text(f: &Fixture, snapshot: &Snapshot, af
     if !f.writes() || f.builds_on(Step::Restore).is_err() {
         return Ok(());
     }
+    let restored = restored(f, snapshot).await;
+    let restored =
+        restored.map_err(|error| f.or_reported(Effect::RestoreCopies, f.unless_data_fails(error)))?;
+    has_source_text(f, &restored, after).await
+}
+
+/// Checks that a volume that was restored from such a snapshot holds the text.
+pub(in crate::rows) async fn has_source_text(f: &Fixture, restored: &Volume, after: &str) -> Result<()> {
     let what = format!("in a volume restored from a snapshot, after {after}");
-    let kept = must_restore(f, snapshot, SOURCE_TEXT, &what).await;
-    kept.map_err(|error| f.or_reported(Effect::RestoreCopies, f.unless_data_fails(error)))
+    let held = f.must_still_hold(restored, SOURCE_TEXT, &what).await;
+    held.map_err(|error| f.or_reported(Effect::RestoreCopies, f.unless_data_fails(error)))
 }
 
 pub(super) async fn content(f: &Fixture) -> Result<()> {
@@ -173,7 +181,7 @@ pub(super) async fn outlives(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "outlives").await?;
     let restored = restored(f, &snapshot).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
-    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+    if is_in_use(&deleted) {
         f.warn("snapshots cannot be deleted while volumes restored from them exist");
         let refused = "after DeleteSnapshot returned FailedPrecondition";
         f.must_still_hold(&restored, "outlives", &format!("in a restored volume, {refused}")).await?;
@@ -185,7 +193,7 @@ pub(super) async fn outlives(f: &Fixture) -> Result<()> {
     // A storage system may keep the blocks of a deleted snapshot as long as its source.
     f.withdraw(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
-    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+    if is_in_use(&deleted) {
         return Ok(());
     }
     deleted.works("DeleteVolume of the source of a deleted snapshot")?;
@@ -302,7 +310,7 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "of the source").await?;
     f.withdraw(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
-    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+    if is_in_use(&deleted) {
         let what = "in a volume with snapshots, after DeleteVolume returned FailedPrecondition";
         f.must_still_hold(&source.volume, "of the source", what).await.breaks(spec::DELETE_REFUSED)?;
         let dependent = anyhow!("volumes that have snapshots cannot be deleted");
@@ -321,7 +329,7 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
     let what = "in a restored volume, after the source of the snapshot was deleted";
     must_restore(f, &snapshot, "of the source", what).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
-    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+    if is_in_use(&deleted) {
         // The restored volume uses it.
         return Ok(());
     }
