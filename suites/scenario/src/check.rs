@@ -280,7 +280,7 @@ fn step(step: &Step, world: World) -> Option<String> {
     if step.count == Some(0) {
         return Some("count: 0 is always reached: what must not come is said with `never`".to_owned());
     }
-    if let Some(other) = step.uses.iter().find(|name| name.contains('/')) {
+    if let Some(other) = step.uses.iter().map(|used| &used.claim).find(|name| name.contains('/')) {
         return Some(format!("uses: {other}: a claim is in the namespace of its pod: write its name alone"));
     }
     if step.gone && step.has.is_some() {

@@ -305,7 +305,7 @@ pub struct Step {
     pub with: Value,
     /// Of `create pod`: the claims that it uses, each mounted at `/` and its name, or as the device `/dev/` and its name.
     #[serde(default)]
-    pub uses: Vec<String>,
+    pub uses: Vec<Use>,
     /// Of `patch`: the status. (In `world: controllers`.)
     #[serde(default)]
     pub status: bool,
@@ -357,6 +357,62 @@ pub struct Step {
     pub rejected: bool,
     /// The API server rejects it with this reason (`Invalid`, `Forbidden`) or with this text in its message.
     pub error: Option<String>,
+}
+
+/// A claim that a pod uses: its name, or with how it is mounted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Use {
+    /// The name of the claim, which is in the namespace of the pod.
+    pub claim: String,
+    /// The path at which it is mounted, or of the device.
+    pub path: Option<String>,
+    /// The directory of the volume that is mounted at the path, instead of the whole volume.
+    pub sub_path: Option<String>,
+    /// The volume is published read-only.
+    pub read_only: bool,
+}
+
+impl<'de> Deserialize<'de> for Use {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "camelCase")]
+        struct Mounted {
+            claim: String,
+            path: Option<String>,
+            sub_path: Option<String>,
+            #[serde(default)]
+            read_only: bool,
+        }
+        match Value::deserialize(deserializer)? {
+            Value::String(claim) => Ok(Self { claim, ..Self::default() }),
+            fields => {
+                let Mounted { claim, path, sub_path, read_only } =
+                    Mounted::deserialize(fields).map_err(serde::de::Error::custom)?;
+                Ok(Self { claim, path, sub_path, read_only })
+            }
+        }
+    }
+}
+
+impl JsonSchema for Use {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Use".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "the name of a claim, or `{ claim: data, path: /srv, subPath: logs, readOnly: true }`",
+            "type": ["string", "object"],
+            "properties": {
+                "claim": { "type": "string" },
+                "path": { "type": "string" },
+                "subPath": { "type": "string" },
+                "readOnly": { "type": "boolean" },
+            },
+            "required": ["claim"],
+            "additionalProperties": false,
+        })
+    }
 }
 
 /// A number of seconds, or a text such as `30s` or `2m`.

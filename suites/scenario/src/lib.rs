@@ -33,7 +33,7 @@ pub use check::{Slip, code};
 pub use compare::{Difference, Outcome, Table, TableError, differences, final_differences, report};
 pub use file::{
     API_VERSION, Answer, Expect, FileSystem, Given, How, KIND, Object, Requires, Scenario, Script, Seen,
-    Step, World,
+    Step, Use, World,
 };
 pub use kind::{CAPACITY, KINDS, Kind};
 pub use matching::{Mismatch, matches, mismatches};

@@ -275,7 +275,7 @@ impl Writer {
         json!({ "spec": written })
     }
 
-    fn pod(&mut self, key: &Key, object: &Value, uses: &mut Vec<String>) -> Value {
+    fn pod(&mut self, key: &Key, object: &Value, uses: &mut Vec<Value>) -> Value {
         let spec = &object["spec"];
         let claim = Kind::named("claim").expect("it is in the table");
         for volume in spec["volumes"].as_array().into_iter().flatten() {
@@ -283,10 +283,11 @@ impl Writer {
                 Some(name) => {
                     self.use_object("claim", &key.1, &json!(name));
                     let claim_key = (claim.kind, key.1.clone(), name.to_owned());
-                    uses.push(self.name(claim, &claim_key));
-                    if volume["persistentVolumeClaim"]["readOnly"] == true {
-                        self.leave_out("readOnly of a pod's volume");
-                    }
+                    let name = self.name(claim, &claim_key);
+                    uses.push(match volume["persistentVolumeClaim"]["readOnly"] == true {
+                        true => json!({ "claim": name, "readOnly": true }),
+                        false => json!(name),
+                    });
                 }
                 None if !volume["ephemeral"].is_null() => {
                     self.leave_out("an ephemeral volume of a pod: write it in a manifest");
@@ -297,7 +298,7 @@ impl Writer {
                 None => {}
             }
         }
-        uses.sort_unstable();
+        uses.sort_by_key(Value::to_string);
         uses.dedup();
         if spec["containers"].as_array().is_some_and(|containers| containers.len() > 1)
             || !spec["initContainers"].is_null()
@@ -585,7 +586,7 @@ given:
         assert_eq!(given.len(), 2);
         let steps = &read[0].scenario.steps;
         assert_eq!(steps[0].with["spec"]["storageClassName"], "$s-class-1");
-        assert_eq!(steps[1].uses, ["claim-1"]);
+        assert_eq!(steps[1].uses[0].claim, "claim-1");
         assert_eq!(steps[1].with, json!({ "spec": { "securityContext": { "fsGroup": 1000 } } }));
         assert_eq!(steps[8].with["spec"]["dataSource"]["name"], "snapshot-1");
         for secret in

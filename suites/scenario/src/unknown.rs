@@ -82,7 +82,7 @@ fn of_step(step: &Step) -> Vec<Name> {
         Some(pod) if pod.contains(" other/") => "other/",
         _ => "",
     };
-    let used = step.uses.iter().map(|name| (claim, format!("{place}{name}")));
+    let used = step.uses.iter().map(|used| (claim, format!("{place}{}", used.claim)));
     let values = [&step.with, step.has.as_ref().unwrap_or(&Value::Null)].into_iter().flat_map(in_value);
     let script = step.driver.iter().flat_map(of_script);
     objects.chain(subjects).chain(used).chain(values).chain(script).collect()
@@ -145,6 +145,10 @@ mod tests {
         let steps = "  - create: claim data\n  - { create: pod app, uses: [dta] }\n";
         for (step, message) in [
             ("until: claim dat", "a.yaml:7: unknown claim dat: did you mean data?"),
+            (
+                "{ create: pod web, uses: [{ claim: dat, readOnly: true }] }",
+                "a.yaml:7: unknown claim dat: did you mean data?",
+            ),
             ("never: event pod ap", "a.yaml:7: unknown pod ap: did you mean app?"),
             (
                 "{ until: call NodeStageVolume of claim databases }",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
-use claimcheck_scenario::{Given, Kind, Names, Object, References, Step, split};
+use claimcheck_scenario::{Given, Kind, Names, Object, References, Step, Use, split};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ impl Player {
         &mut self,
         object: &Object,
         with: &Value,
-        uses: &[String],
+        uses: &[Use],
     ) -> Result<(&'static Kind, String, Value)> {
         let references = &self.actor.references;
         let (kind, name, object) = match object.form().map_err(anyhow::Error::msg)? {
@@ -60,7 +60,7 @@ impl Player {
         kind: &'static Kind,
         name: String,
         mut object: Value,
-        uses: &[String],
+        uses: &[Use],
     ) -> Result<(&'static Kind, String, Value)> {
         if kind.short == "claim" && object["spec"]["volumeMode"] == "Block" {
             self.blocks.push(name.clone());
@@ -163,7 +163,7 @@ impl Player {
         let names: Vec<Value> = names.map(Value::String).collect();
         let objects = step.create.iter().chain(&step.apply).map(|object| Some(&object.0));
         self.is_known(names.iter().map(Some).chain(objects).chain([Some(&step.with)]))?;
-        for claim in &step.uses {
+        for claim in step.uses.iter().map(|used| &used.claim) {
             let key = self.actor.references.key(&format!("claim {claim}")).map_err(anyhow::Error::msg)?;
             let created = self.actor.references.uid("claim", claim) != "no-uid";
             let exists = created || self.actor.record.read(|store| store.latest.contains_key(&key));

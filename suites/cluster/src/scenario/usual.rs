@@ -1,8 +1,8 @@
 //! What the objects of a scenario are like if its file does not say otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_scenario::{Kind, References};
+use claimcheck_scenario::{Kind, References, Use};
 use serde_json::{Value, json};
 
 use crate::{
@@ -68,27 +68,39 @@ impl Usual {
     }
 }
 
-/// Adds the volumes of claims to a pod, and mounts them in its containers: at `/` and the claim's name, or as the device
-/// `/dev/` and its name.
-pub(super) fn with_claims(pod: &mut Value, claims: &[String], is_block: impl Fn(&str) -> bool) {
+/// Adds the volumes of claims to a pod, and mounts them in its containers: without a path at `/` and the claim's name, or as
+/// the device `/dev/` and its name. A volume is read-only if it is mounted so wherever the pod uses it.
+pub(super) fn with_claims(pod: &mut Value, uses: &[Use], is_block: impl Fn(&str) -> bool) {
     let spec = &mut pod["spec"];
     let push = |list: &mut Value, item: Value| match list {
         Value::Array(items) => items.push(item),
         other => *other = json!([item]),
     };
+    let claims: BTreeSet<&str> = uses.iter().map(|used| used.claim.as_str()).collect();
     for claim in claims {
-        push(&mut spec["volumes"], json!({ "name": claim, "persistentVolumeClaim": { "claimName": claim } }));
-        for container in spec["containers"].as_array_mut().into_iter().flatten() {
-            match is_block(claim) {
-                true => push(
-                    &mut container["volumeDevices"],
-                    json!({ "name": claim, "devicePath": format!("/dev/{claim}") }),
-                ),
-                false => push(
-                    &mut container["volumeMounts"],
-                    json!({ "name": claim, "mountPath": format!("/{claim}") }),
-                ),
+        let mut source = json!({ "claimName": claim });
+        if uses.iter().all(|used| used.claim != claim || used.read_only) {
+            source["readOnly"] = json!(true);
+        }
+        push(&mut spec["volumes"], json!({ "name": claim, "persistentVolumeClaim": source }));
+    }
+    for Use { claim, path, sub_path, read_only } in uses {
+        let (list, mount) = if is_block(claim) {
+            let path = path.clone().unwrap_or_else(|| format!("/dev/{claim}"));
+            ("volumeDevices", json!({ "name": claim, "devicePath": path }))
+        } else {
+            let path = path.clone().unwrap_or_else(|| format!("/{claim}"));
+            let mut mount = json!({ "name": claim, "mountPath": path });
+            if let Some(directory) = sub_path {
+                mount["subPath"] = json!(directory);
             }
+            if *read_only {
+                mount["readOnly"] = json!(true);
+            }
+            ("volumeMounts", mount)
+        };
+        for container in spec["containers"].as_array_mut().into_iter().flatten() {
+            push(&mut container[list], mount.clone());
         }
     }
 }
@@ -117,5 +129,33 @@ pub(super) fn with_own_names(manifest: &mut Value, own: &BTreeMap<String, String
         }
         Value::Array(items) => items.iter_mut().for_each(|item| with_own_names(item, own)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_mounted_as_the_step_says() {
+        let uses = json!(["disk", { "claim": "data", "readOnly": true }, { "claim": "logs", "path": "/srv", "subPath": "a" }]);
+        let mut uses: Vec<Use> = serde_json::from_value(uses).unwrap();
+        uses.push(Use { claim: "logs".to_owned(), read_only: true, ..Use::default() });
+        let mut pod = json!({ "spec": { "containers": [{ "name": "main" }] } });
+        with_claims(&mut pod, &uses, |claim| claim == "disk");
+        let volumes = json!([
+            { "name": "data", "persistentVolumeClaim": { "claimName": "data", "readOnly": true } },
+            { "name": "disk", "persistentVolumeClaim": { "claimName": "disk" } },
+            { "name": "logs", "persistentVolumeClaim": { "claimName": "logs" } },
+        ]);
+        assert_eq!(pod["spec"]["volumes"], volumes);
+        let mounts = json!([
+            { "name": "data", "mountPath": "/data", "readOnly": true },
+            { "name": "logs", "mountPath": "/srv", "subPath": "a" },
+            { "name": "logs", "mountPath": "/logs", "readOnly": true },
+        ]);
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["volumeMounts"], mounts);
+        assert_eq!(container["volumeDevices"], json!([{ "name": "disk", "devicePath": "/dev/disk" }]));
     }
 }
