@@ -87,6 +87,8 @@ pub enum Effect {
     ParametersChecked,
     /// CreateVolume accepts names of any permitted length and alphabet.
     AnyName,
+    /// CreateSnapshot called again returns the same snapshot.
+    SnapshotAgain,
     /// Concurrent calls for one snapshot return OK or Aborted.
     SnapshotsAtOnce,
     /// Concurrent NodePublishVolume calls mount the volume once.
@@ -97,7 +99,7 @@ pub enum Effect {
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 29] = [
         Self::CreateAgain,
         Self::CreateKeepsData,
         Self::DeleteAgain,
@@ -123,6 +125,7 @@ impl Effect {
         Self::NodeChecked,
         Self::ParametersChecked,
         Self::AnyName,
+        Self::SnapshotAgain,
         Self::SnapshotsAtOnce,
         Self::PublishAtOnce,
         Self::VolumesSurvive,
@@ -156,6 +159,7 @@ impl Effect {
             Self::NodeChecked => "ControllerPublishVolume to a nonexistent node does not return NotFound",
             Self::ParametersChecked => "invalid mutable parameters are not rejected with InvalidArgument",
             Self::AnyName => "CreateVolume fails for names that the specification allows",
+            Self::SnapshotAgain => "CreateSnapshot called again does not return the same snapshot",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot fail, other than with Aborted",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls fail, or mount several times",
             Self::VolumesSurvive => "the driver forgets its volumes at a restart",
@@ -190,6 +194,7 @@ impl Effect {
             Self::NodeChecked => "rejected nodes",
             Self::ParametersChecked => "rejected mutable parameters",
             Self::AnyName => "volumes of any name",
+            Self::SnapshotAgain => "repeatable CreateSnapshot",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls",
             Self::VolumesSurvive => "volumes that survive a restart",

@@ -23,7 +23,7 @@ use crate::{
 
 /// Maximum time to detect that no process listens.
 const LOOK: Duration = Duration::from_millis(200);
-/// A driver that responds neither to Probe nor to other calls within this time hangs.
+/// A driver that responds neither to Probe nor to other calls within this time, and the time that a call may take, hangs.
 const HANGS: Duration = Duration::from_secs(5);
 /// Time for a driver that claimcheck does not restart to become ready again.
 const COMES_BACK: Duration = Duration::from_secs(10);
@@ -40,8 +40,8 @@ pub(crate) enum End {
     Refuses(Endpoint),
     /// Calls were lost, but it listens: it was already restarted externally.
     Returned,
-    /// It runs, but does not respond.
-    Hangs,
+    /// It runs, but did not respond within this time.
+    Hangs(Duration),
 }
 
 impl End {
@@ -58,8 +58,8 @@ impl End {
             Self::Returned => {
                 format!("the driver went away {during} (the connection was lost, and it listens again)")
             }
-            Self::Hangs => {
-                format!("the driver hangs {during} (no response to Probe within {} s)", HANGS.as_secs())
+            Self::Hangs(limit) => {
+                format!("the driver hangs {during} (no response to Probe within {} s)", limit.as_secs())
             }
         }
     }
@@ -109,9 +109,9 @@ impl DriverFailures {
 }
 
 /// Whether a driver answers neither Probe nor any other call. A busy one may answer others before Probe.
-async fn hangs(driver: &Driver, answers: &Answers) -> bool {
+async fn hangs(driver: &Driver, limit: Duration, answers: &Answers) -> bool {
     let before = answers.of(driver.component());
-    driver.wait_ready(HANGS).await.is_err() && answers.of(driver.component()) == before
+    driver.wait_ready(limit).await.is_err() && answers.of(driver.component()) == before
 }
 
 impl DriverUnderTest {
@@ -155,9 +155,10 @@ impl DriverUnderTest {
             }
         }
         if any(NoResponse::Late) {
+            let limit = HANGS.max(self.config.call_limit());
             for driver in self.drivers() {
-                if hangs(driver, &self.answers).await {
-                    return Some(End::Hangs);
+                if hangs(driver, limit, &self.answers).await {
+                    return Some(End::Hangs(limit));
                 }
             }
         }
@@ -220,13 +221,13 @@ mod tests {
         let _listener = UnixListener::bind(&socket).unwrap();
         let driver = Driver::new(Endpoint::Unix(socket), Tap::channel().0, "node");
         let answers = Answers::default();
-        assert!(hangs(&driver, &answers).await);
+        assert!(hangs(&driver, HANGS, &answers).await);
         for (component, is_hanging) in [("controller", true), ("node", false)] {
             let answered = async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 answers.add(component);
             };
-            assert_eq!(tokio::join!(hangs(&driver, &answers), answered).0, is_hanging, "{component}");
+            assert_eq!(tokio::join!(hangs(&driver, HANGS, &answers), answered).0, is_hanging, "{component}");
         }
     }
 
@@ -246,6 +247,6 @@ mod tests {
             refuses.contains("while no call was in progress (no process listens at tcp://x:1"),
             "{refuses}"
         );
-        assert!(End::Hangs.describe(&calls).contains("hangs during a call of"));
+        assert!(End::Hangs(HANGS).describe(&calls).contains("hangs during a call of"));
     }
 }

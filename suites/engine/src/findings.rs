@@ -169,10 +169,11 @@ impl Expected {
         leaked: Vec<String>,
     ) -> Difference {
         let missed = |known: &Finding| {
-            let reason = skipped.iter().find(|(case, _)| case.contains(&known.case));
-            let how =
-                reason.map_or("did not fail".to_owned(), |(_, reason)| format!("was skipped: {reason}"));
-            format!("{how}: {} ({})", known.case, known.defect)
+            let Finding { case, defect, .. } = known;
+            match skipped.iter().find(|(skipped, _)| skipped.contains(case)) {
+                Some((_, reason)) => format!("was skipped: {case} ({defect}): {reason}"),
+                None => format!("did not fail: {case} ({defect})"),
+            }
         };
         let unexpected =
             failed.iter().filter(|case| !self.findings.iter().any(|known| case.contains(&known.case)));
@@ -253,7 +254,7 @@ mod tests {
         );
         let skipped = [("list::pages of one".to_owned(), "needs LIST".to_owned())];
         let text = calls.compare(&[], &skipped, Vec::new()).to_string();
-        assert!(text.contains("listed but was skipped: needs LIST: list::pages (it stops)"), "{text}");
+        assert!(text.contains("listed but was skipped: list::pages (it stops): needs LIST"), "{text}");
         let cluster = Expected::parse(FILE, Level::Cluster).unwrap();
         assert_eq!(compare(&cluster, &[], &[]).exit_code(), 0);
         assert_eq!(compare(&cluster, &["list::pages"], &[]).unexpected, ["list::pages"]);

@@ -69,7 +69,7 @@ fn a_hanging_driver_is_reported_once_and_restarted() {
     let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
     reported_once(
         &summary,
-        "the driver hangs during a call of NodeGetVolumeStats (no response to Probe within 5 s)",
+        "the driver hangs during a call of NodeGetVolumeStats (no response to Probe within 6 s)",
     );
     assert_eq!(code, Some(1));
 }

@@ -215,6 +215,7 @@ const VOLUME_USED: Need = Need::SameCause(Effect::CloneCopies);
 const IF_MOUNTED: Need = Need::Follows(Effect::PublishMounts);
 const IF_PERSISTS: Need = Need::Follows(Effect::DataPersists);
 const ANY_NAME: Need = Need::Follows(Effect::AnyName);
+const SNAPSHOT_AGAIN: Need = Need::Effect(Effect::SnapshotAgain);
 const SNAPSHOTS_AT_ONCE: Need = Need::Follows(Effect::SnapshotsAtOnce);
 const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);
 const CHECKS_PARAMETERS: Need = Need::Effect(Effect::ParametersChecked);

@@ -12,7 +12,7 @@ use claimcheck_engine::skip;
 use super::{
     ATTACH, ATTACH_AGAIN, COMPLETE, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, GET, GROUPS, IF_MOUNTED,
     IF_PERSISTS, KEEPS, LIST, LIST_SNAPSHOTS, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SAME_DATA, SNAPSHOT,
-    STAGE, STAGE_AGAIN, SURVIVES, case,
+    SNAPSHOT_AGAIN, STAGE, STAGE_AGAIN, SURVIVES, case,
     clones::ensure_that,
     concurrency::{listed, must_add, settled},
     controller_create::same_volume,
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         "CreateSnapshot repeated after a driver restart returns the same snapshot",
         spec::SNAPSHOT_SAME,
         case!(snapshot),
-        &[Need::Restart, CREATE, SURVIVES, SNAPSHOT],
+        &[Need::Restart, CREATE, SURVIVES, SNAPSHOT, SNAPSHOT_AGAIN],
     ),
     kills(
         "CreateSnapshot repeated after a driver restart keeps the data of the snapshot",

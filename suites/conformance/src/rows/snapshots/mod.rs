@@ -9,7 +9,7 @@ use claimcheck_engine::Schedule;
 
 use super::{
     CREATE, CREATE_AGAIN, EXPAND, FILTERS, GET_SNAPSHOT, IF_MOUNTED, IF_PERSISTS, KEEPS, LIST_SNAPSHOTS,
-    MOUNTS, PERSISTS, RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_USED, case,
+    MOUNTS, PERSISTS, RESTORES, SAME_DATA, SIZE, SNAPSHOT, SNAPSHOT_AGAIN, SNAPSHOT_USED, case,
 };
 use crate::{
     alone::Alone,
@@ -45,6 +45,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateSnapshot called twice with the same name and source returns the same snapshot", spec::SNAPSHOT_SAME, case!(create_delete::same_again))
         .also(&[spec::SNAPSHOT_TWICE])
         .needs(&[SNAPSHOT, CREATE])
+        .establishes(&[Effect::SnapshotAgain])
         .upstream("CreateSnapshot [Controller Server] should succeed when requesting to create a snapshot with already existing name and same source volume ID"),
     Row::new("CreateSnapshot with an existing name and a different source returns AlreadyExists", spec::SNAPSHOT_EXISTS, case!(create_delete::other_source))
         .needs(&[SNAPSHOT, CREATE, IF_MOUNTED, IF_PERSISTS, IF_RESTORES])
@@ -56,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[SNAPSHOT, CREATE]),
     Row::new("CreateSnapshot called again after deletion of its source returns the same snapshot", spec::SNAPSHOT_SAME, case!(create_delete::again_without_source))
         .also(&[spec::SNAPSHOT_TWICE])
-        .needs(&[SNAPSHOT, CREATE]),
+        .needs(&[SNAPSHOT, CREATE, SNAPSHOT_AGAIN]),
     Row::new("CreateSnapshot returns a snapshot that becomes ready_to_use", spec::READY, case!(create_delete::ready))
         .also(&[spec::SNAPSHOT_READY])
         .needs(&[SNAPSHOT, CREATE])
