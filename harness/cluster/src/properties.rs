@@ -24,6 +24,8 @@ pub struct ClusterCapabilities {
     /// out only after that: it can no longer note the volume as attached (`AddVolumeNode` in its
     /// `actual_state_of_world.go`).
     pub retracts: bool,
+    /// The controller that binds volumes can be stopped: it is not that of a real control plane.
+    pub stops_binder: bool,
     /// The sidecars are those of kubernetes-csi. They may repeat completed calls to the driver's controller:
     /// they decide by caches that may not contain their own last write yet.
     pub upstream_sidecars: bool,
@@ -45,6 +47,7 @@ impl ClusterCapabilities {
         additional_drivers: false,
         tap: false,
         retracts: false,
+        stops_binder: false,
         upstream_sidecars: true,
         workloads: true,
         quotas: true,
@@ -66,6 +69,7 @@ impl ClusterCapabilities {
     pub const EMBEDDED: Self = Self {
         own_nodes: true,
         retracts: true,
+        stops_binder: true,
         workloads: false,
         quotas: false,
         api_faults: true,

@@ -34,6 +34,8 @@ pub enum Need {
     Quotas,
     /// Requests to the API server can be made to fail.
     ApiFaults,
+    /// The controller that binds volumes can be stopped.
+    StopsBinder,
     /// The cluster allows its node agents to be disrupted.
     Agents,
     /// Pods may have hostPath volumes.
@@ -85,6 +87,7 @@ impl Need {
             | Self::Workloads
             | Self::Quotas
             | Self::ApiFaults
+            | Self::StopsBinder
             | Self::Agents
             | Self::HostPaths
             | Self::Root
@@ -128,6 +131,7 @@ impl claimcheck_engine::Need for Need {
             | Self::LongWait
             | Self::WholeRun
             | Self::Alone
+            | Self::StopsBinder
             | Self::Feature(_)
             | Self::Retract
             | Self::BuiltinSidecars
@@ -178,6 +182,11 @@ impl claimcheck_engine::Need for Need {
                  stock, or --cluster kind",
             ),
             Self::Feature(feature) => environment.kubernetes.lack(feature),
+            Self::StopsBinder => unless(
+                cluster.stops_binder,
+                "the cluster's own kube-controller-manager binds volumes, and cannot be stopped: use --controllers ours, or \
+                 --cluster embedded",
+            ),
             Self::Agents => unless(
                 cluster.agents,
                 "the cluster does not allow its node agents to be stopped: use --cluster kind",
@@ -373,6 +382,16 @@ mod tests {
                     ..ALL
                 },
                 "node agents",
+            ),
+            (
+                Environment {
+                    cluster_capabilities: ClusterCapabilities {
+                        stops_binder: false,
+                        ..ALL.cluster_capabilities
+                    },
+                    ..ALL
+                },
+                "kube-controller-manager binds volumes",
             ),
             (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
             (Environment { pod_security: PodSecurity::Restricted, ..ALL }, "--pod-security restricted"),

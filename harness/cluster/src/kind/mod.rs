@@ -143,6 +143,7 @@ impl OnKind {
     fn cluster_capabilities(&self) -> ClusterCapabilities {
         ClusterCapabilities {
             retracts: self.components.variant == Variant::Kind,
+            stops_binder: self.components.variant == Variant::Kind,
             upstream_sidecars: self.components.sidecars == Sidecars::Upstream,
             ..ClusterCapabilities::KIND
         }

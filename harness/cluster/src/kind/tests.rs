@@ -118,7 +118,7 @@ async fn a_run_has_nodes_and_the_builtin_driver_and_leaves_nothing() {
     );
     assert_eq!(
         cluster.cluster_capabilities(),
-        ClusterCapabilities { retracts: true, ..ClusterCapabilities::KIND }
+        ClusterCapabilities { retracts: true, stops_binder: true, ..ClusterCapabilities::KIND }
     );
     assert!(cluster.has_real_nodes());
     cluster.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();

@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Case] = &[
         "PVCs and PVs created while the controllers are down bind after the controllers restart",
         "PersistentVolumes",
         Pattern::STATIC,
-        &[Need::Disrupt],
+        &[Need::Disrupt, Need::StopsBinder],
         case!(controllers_were_away),
     ),
     row(

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_mounted_as_the_step_says() {
+    fn claims_are_mounted_at_the_paths_of_the_step() {
         let uses = json!(["disk", { "claim": "data", "readOnly": true }, { "claim": "logs", "path": "/srv", "subPath": "a" }]);
         let mut uses: Vec<Use> = serde_json::from_value(uses).unwrap();
         uses.push(Use { claim: "logs".to_owned(), read_only: true, ..Use::default() });

@@ -63,6 +63,7 @@ impl Place for KindPlace {
             inline: Ok(()),
             cluster_capabilities: ClusterCapabilities {
                 retracts: self.target.controllers() == Controllers::Builtin,
+                stops_binder: self.target.controllers() == Controllers::Builtin,
                 upstream_sidecars: self.target.has_upstream_sidecars(),
                 ..ClusterCapabilities::KIND
             },
