@@ -18,7 +18,7 @@ use super::{
 use crate::{
     case::{Access, Row},
     effect::Effect,
-    expect::Answer,
+    expect::{Answer, is_in_use},
     fixture::{Fixture, Step, from_snapshot, from_volume},
     need::Need,
     spec,
@@ -159,7 +159,7 @@ async fn outlives(f: &Fixture) -> Result<()> {
     let clone = cloned(f, &source.volume_id).await?;
     let deleted = f.delete_volume(f.delete_request(&source.volume_id)).await;
     // "in use by another resource"
-    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+    if is_in_use(&deleted) {
         f.warn("volumes cannot be deleted while clones of them exist");
         let refused = "after DeleteVolume of the source returned FailedPrecondition";
         f.must_still_hold(&source, "outlives", &format!("in the source, {refused}")).await?;
