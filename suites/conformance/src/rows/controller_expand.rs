@@ -43,6 +43,8 @@ pub(super) const ROWS: &[Row] = &[
         .each()
         .schedule(Schedule::First)
         .upstream("ExpandVolume [Controller Server] should work"),
+    Row::new("ControllerExpandVolume without a volume_capability succeeds", spec::EXPAND, case!(no_capability))
+        .needs(&[EXPAND, CREATE, EXPANDS]),
     Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice))
         .also(&[spec::EXPANDED_NODE])
         .needs(&[EXPAND, CREATE])
@@ -163,6 +165,20 @@ async fn grows(f: &Fixture) -> Result<()> {
     ensure!(
         size >= asked,
         "an expanded volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {size}"
+    );
+    Ok(())
+}
+
+/// "This is an OPTIONAL field."
+async fn no_capability(f: &Fixture) -> Result<()> {
+    let mut request = f.expand_request(&f.volume().await?.volume_id);
+    request.volume_capability = None;
+    let answer = f.controller_expand_volume(request).await;
+    let got = answer.works("ControllerExpandVolume without a volume_capability")?.capacity_bytes;
+    let asked = f.config().grown();
+    ensure!(
+        got >= asked,
+        "without a volume_capability, a volume was to be expanded to {asked} bytes, but has {got}"
     );
     Ok(())
 }

@@ -381,27 +381,38 @@ fn short_node_id(length: usize) -> Result<()> {
 }
 
 async fn node_limit(f: &Fixture) -> Result<()> {
-    let limit = f.node_info().max_volumes_per_node;
-    ensure!(limit >= 0, "NodeGetInfo returns max_volumes_per_node {limit}; it must not be negative");
+    for info in nodes(f) {
+        let limit = info.max_volumes_per_node;
+        ensure!(limit >= 0, "NodeGetInfo returns max_volumes_per_node {limit}; it must not be negative");
+    }
     Ok(())
 }
 
 /// "This field is OPTIONAL": the node has access to the volumes without a topology.
 async fn node_topology(f: &Fixture) -> Result<()> {
-    ensure!(
-        topology_keys(f) > 0,
-        "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology"
-    );
+    for info in nodes(f) {
+        ensure!(
+            topology_keys(info) > 0,
+            "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology on the \
+             node {:?}",
+            info.node_id
+        );
+    }
     Ok(())
 }
 
-fn topology_keys(f: &Fixture) -> usize {
-    f.node_info().accessible_topology.as_ref().map_or(0, |topology| topology.segments.len())
+/// What NodeGetInfo returns on each node.
+fn nodes(f: &Fixture) -> impl Iterator<Item = &v1::NodeGetInfoResponse> {
+    [Some(f.node_info()), f.capabilities().second.as_ref()].into_iter().flatten()
+}
+
+fn topology_keys(info: &v1::NodeGetInfoResponse) -> usize {
+    info.accessible_topology.as_ref().map_or(0, |topology| topology.segments.len())
 }
 
 async fn no_topology(f: &Fixture) -> Result<()> {
     ensure!(
-        f.has(super::TOPOLOGY) || topology_keys(f) == 0,
+        f.has(super::TOPOLOGY) || nodes(f).all(|info| topology_keys(info) == 0),
         "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
          VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored"
     );
@@ -443,8 +454,7 @@ async fn segments(f: &Fixture) -> Result<()> {
 
 /// The topologies of both nodes and of a new volume.
 async fn topologies(f: &Fixture) -> Vec<v1::Topology> {
-    let nodes = [Some(f.node_info()), f.capabilities().second.as_ref()];
-    let of_nodes = nodes.into_iter().flatten().filter_map(|info| info.accessible_topology.clone());
+    let of_nodes = nodes(f).filter_map(|info| info.accessible_topology.clone());
     // Other cases report an error.
     let volume = if f.has(super::CREATE) { f.create_volume(f.create_request()).await.ok() } else { None };
     let of_volume = volume.and_then(|made| made.volume).unwrap_or_default().accessible_topology;

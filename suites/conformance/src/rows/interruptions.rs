@@ -83,7 +83,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("DeleteSnapshot cancelled and retried succeeds", spec::RETRIED, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
     Row::new("CreateVolumeGroupSnapshot cancelled and retried succeeds", spec::RETRIED, case!(group))
-        .needs(&[CREATE, GROUPS]),
+        .also(&[spec::CUT])
+        .needs(&[CREATE, GROUPS, IF_MOUNTED, IF_PERSISTS, IF_RESTORES]),
     Row::new(
         "NodeUnpublishVolume after a cancelled NodePublishVolume succeeds",
         spec::RETRIED,
@@ -290,7 +291,7 @@ async fn delete_snapshot(f: &Fixture) -> Result<()> {
 
 async fn group(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Group)?;
-    let request = f.group_request(vec![f.volume().await?.volume_id]);
+    let request = f.group_request(vec![source_with_text(f).await?.volume_id]);
     f.publish_unused_if_required(&request.source_volume_ids).await;
     let call = || f.create_volume_group_snapshot(request.clone());
     let taken = interrupted(f, "CreateVolumeGroupSnapshot", call).await?;
@@ -300,6 +301,9 @@ async fn group(f: &Fixture) -> Result<()> {
     ensure!(taken.group_snapshot_id == again.group_snapshot_id, "{what} created two groups");
     for member in &again.snapshots {
         f.must_be_only_snapshot(&member.source_volume_id, &member.snapshot_id, what).await?;
+    }
+    for member in &f.group_as(request).await?.snapshots {
+        keeps_its_text(f, member, "CreateVolumeGroupSnapshot was cancelled and retried").await?;
     }
     Ok(())
 }

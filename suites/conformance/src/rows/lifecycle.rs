@@ -1,7 +1,12 @@
 //! Complete volume lifecycles. The first rows only publish and unpublish: a defect there is reported once, and not by
 //! every case that depends on it.
 
-use anyhow::{Result, ensure};
+use std::{
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, ensure};
 use claimcheck_csi::{
     Code,
     v1::{CreateVolumeRequest, Volume},
@@ -11,15 +16,15 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::{
     ATTACH, ATTACH_AGAIN, CREATE, CREATE_AGAIN, DELETE_AGAIN, GET, GROUPS, IF_MOUNTED, IF_PERSISTS,
-    LIST_NODES, MOUNTS, PERSISTS, PUBLISH_AGAIN, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, UNPUBLISH_AGAIN,
-    UNSTAGE_AGAIN, case, controller_create::one_volume, controller_delete::validate,
+    LIST_NODES, MOUNTS, PERSISTS, PUBLISH_AGAIN, SAME_DATA, SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS,
+    UNPUBLISH_AGAIN, UNSTAGE_AGAIN, case, controller_create::one_volume, controller_delete::validate,
 };
 use crate::{
     alone::Alone,
     case::{Access, Row},
     effect::Effect,
     expect::Answer,
-    fixture::Fixture,
+    fixture::{Fixture, VolumeOnNode},
     need::Need,
     spec,
     verdict::Breaks,
@@ -156,6 +161,14 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE])
         .each()
         .upstream("Node Service should work"),
+    Row::new(
+        "a volume is published and unpublished below a symbolic link",
+        spec::UNPUBLISH_UNDOES,
+        case!(below_link),
+    )
+    .also(&[spec::UNSTAGE_UNDOES, spec::PUBLISH_TWICE])
+    .needs(&[CREATE, Need::Files, MOUNTS, UNMOUNTS, PERSISTS, PUBLISH_AGAIN])
+    .each(),
     Row::new(
         "a volume that was staged but never published is unstaged and detached",
         spec::UNSTAGE_UNDOES,
@@ -366,6 +379,52 @@ async fn thrice(f: &Fixture) -> Result<()> {
         f.withdraw(&placed).await?;
         volume = placed.volume;
     }
+    Ok(())
+}
+
+/// The same path with a symbolic link in it. The kubelet's directory may be one, and drivers receive paths as they are
+/// configured, while the mount table has those that they lead to.
+fn with_link(f: &Fixture, path: &Path) -> Result<PathBuf> {
+    let (parent, name) = path.parent().zip(path.file_name()).context("a path of a volume has a parent")?;
+    let link = parent.join(format!("{}-link", f.unique()));
+    symlink(".", &link).with_context(|| format!("cannot create the link {}", link.display()))?;
+    Ok(link.join(name))
+}
+
+async fn below_link(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "written below a symbolic link";
+    let here = f.place(f.volume().await?).await?;
+    let staging = here.staging.as_deref().map(|staging| with_link(f, staging)).transpose()?;
+    let mut linked = VolumeOnNode { target: with_link(f, &here.target)?, staging, ..here.clone() };
+    f.attach(&mut linked).await?;
+    f.stage(&linked).await?;
+    for time in ["NodePublishVolume", "NodePublishVolume called again"] {
+        let what = format!("{time} at a path below a symbolic link");
+        f.node_publish_volume(f.publish_request(&linked)).await.works(&what)?;
+        f.must_be_mounted_once(&here, &format!("after {what}"))?;
+    }
+    if f.writes() {
+        f.write_throughout(&linked, TEXT).await?;
+    }
+    f.unpublish(&linked).await?;
+    must_be_unmounted(f, &here.target, "NodeUnpublishVolume")?;
+    f.unstage(&linked).await?;
+    if let Some(staging) = &here.staging {
+        must_be_unmounted(f, staging, "NodeUnstageVolume")?;
+    }
+    f.detach(&linked).await?;
+    match f.writes() {
+        true => f.must_still_hold(&here.volume, TEXT, "after a use below a symbolic link").await,
+        false => Ok(()),
+    }
+}
+
+fn must_be_unmounted(f: &Fixture, path: &Path, call: &str) -> Result<()> {
+    let mounts = f.mounts_at(path)?;
+    ensure!(
+        mounts == 0,
+        "{call} at a path below a symbolic link returned OK, but {mounts} mounts remain where it leads to"
+    );
     Ok(())
 }
 

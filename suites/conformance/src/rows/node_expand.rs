@@ -46,6 +46,13 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("NodeExpandVolume of a staged volume succeeds", spec::NODE_EXPAND, case!(staged))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, super::STAGE, EXPANDS])
         .each(),
+    Row::new(
+        "NodeExpandVolume without a volume_capability and a staging_target_path succeeds",
+        spec::NODE_EXPAND,
+        case!(no_optional),
+    )
+    .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
+    .each(),
     Row::new("NodeExpandVolume called twice succeeds", spec::NODE_EXPAND_TWICE, case!(twice))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
         .each(),
@@ -133,6 +140,24 @@ async fn staged(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let staging = placed.staging.clone().expect("the driver stages, or the row would not run");
     grow(f, &placed, &staging).await
+}
+
+/// Both fields are OPTIONAL: "If volume_capability is omitted the SP MAY determine access_type from given volume_path".
+async fn no_optional(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.grow(placed.id()).await?;
+    let request = NodeExpandVolumeRequest {
+        volume_capability: None,
+        staging_target_path: String::new(),
+        ..f.node_expand_request(&placed)
+    };
+    let what = "NodeExpandVolume without a volume_capability and a staging_target_path";
+    f.node_expand_volume(request).await.works(what)?;
+    if f.has(Need::Files) {
+        let real = f.sizes_are_real(&placed).await?;
+        large(f, &placed, real, &format!("after {what}")).await?;
+    }
+    Ok(())
 }
 
 async fn twice(f: &Fixture) -> Result<()> {

@@ -9,7 +9,8 @@ use claimcheck_engine::skip;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
-    CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STATS, case, controller_list::healthy, node_expand::grow,
+    CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STAGE, STATS, case, controller_list::healthy,
+    node_expand::grow,
 };
 use crate::{
     case::{Access, Row},
@@ -75,6 +76,12 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[STATS, CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION, Need::Files, MOUNTS, EXPANDS])
     .each(),
+    Row::new(
+        "NodeGetVolumeStats without a staging_target_path succeeds",
+        spec::STATS_TRUE,
+        case!(no_staging),
+    )
+    .needs(&[STATS, CREATE, STAGE, MOUNTS]),
     Row::new("NodeGetVolumeStats counts written data as used", spec::STATS_TRUE, case!(counts))
         .needs(&[STATS, CREATE, Need::Files, MOUNTS])
         .waits(Waits::up_to(
@@ -170,6 +177,16 @@ async fn no_volume(f: &Fixture) -> Result<()> {
 async fn no_path(f: &Fixture) -> Result<()> {
     let request = NodeGetVolumeStatsRequest { volume_path: String::new(), ..request(f, &f.up().await?) };
     f.node_get_volume_stats(request).await.refused("NodeGetVolumeStats without a volume_path", INVALID)
+}
+
+/// "This field is OPTIONAL": the path of the volume is enough.
+async fn no_staging(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    // Another row reports that the call fails.
+    readable(f, &placed).await?;
+    let request = NodeGetVolumeStatsRequest { staging_target_path: String::new(), ..request(f, &placed) };
+    f.node_get_volume_stats(request).await.works("NodeGetVolumeStats without a staging_target_path")?;
+    Ok(())
 }
 
 async fn unknown(f: &Fixture) -> Result<()> {
@@ -309,6 +326,12 @@ async fn counts(f: &Fixture) -> Result<()> {
         let fewer = before.available.saturating_sub(after.available);
         // "This field is OPTIONAL" holds for the available ones, too.
         if more >= written / 2 && (before.available == 0 || fewer >= written / 2) {
+            let shown = used_at(&placed)?.saturating_sub(held).max(written);
+            ensure!(
+                more / 3 <= shown / 2,
+                "{written} bytes were written, of which the file system counts {shown}, but NodeGetVolumeStats counts \
+                 {more} more as used than before"
+            );
             return Ok(());
         }
         if Instant::now() > limit {
