@@ -84,18 +84,23 @@ pub(super) fn kubelet_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     kinds.iter().flat_map(|kind| patches(kind, "/nodeRegistration/kubeletExtraArgs", args)).collect()
 }
 
-/// The interval at which kubelets report their node status, in seconds.
+/// The interval at which kubelets compute their node status, in seconds, and report it if it has changed.
 ///
 /// By default it is 10 s, and a volume waits for it twice: until the kubelet reads that the volume is attached, and
 /// until it has reported it in use (`pkg/kubelet/volumemanager/volume_manager.go`). That would dominate the time of a
 /// lifecycle without measuring a driver or a controller.
 pub const NODE_STATUS_PERIOD_S: u32 = 1;
 
+/// When they report a status that has not changed, in seconds: the default for the default interval above. With another
+/// interval, kubelets would report each status (`pkg/kubelet/apis/config/v1beta1/defaults.go`), which the API server sends
+/// to all that watch nodes.
+const NODE_STATUS_REPORT_S: u32 = 300;
+
 /// The merge patch of the kubelets' configuration that shortens the period of node status.
 pub(super) fn node_status_period() -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-         nodeStatusUpdateFrequency: {NODE_STATUS_PERIOD_S}s\nnodeStatusReportFrequency: {NODE_STATUS_PERIOD_S}s\n"
+         nodeStatusUpdateFrequency: {NODE_STATUS_PERIOD_S}s\nnodeStatusReportFrequency: {NODE_STATUS_REPORT_S}s\n"
     )
 }
 
