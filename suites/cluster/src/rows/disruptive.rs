@@ -257,9 +257,12 @@ async fn killed_during_detach(t: Arc<Fixture>) -> Result<()> {
     t.remove_claim(&claim).await
 }
 
+/// How often a case kills the controllers: a kubelet waits twice as long before each further start of a container.
+const KILLS: u64 = 2;
+
 async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     let before = t.listed_volumes().await;
-    for round in 0..3 {
+    for round in 0..KILLS {
         let name = format!("claim-{round}");
         let claim =
             t.manual_claim(&name, &t.usual_size(), json!({ "accessModes": t.access_modes() })).await?;
@@ -283,10 +286,10 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     let leaked: Vec<_> = leaked.collect();
     ensure!(leaked.is_empty(), "the driver still has volumes of deleted claims: {leaked:?}");
     let mounted = [
-        (CsiMethod::NodeStageVolume, 3),
-        (CsiMethod::NodePublishVolume, 3),
-        (CsiMethod::NodeUnpublishVolume, 3),
-        (CsiMethod::NodeUnstageVolume, 3),
+        (CsiMethod::NodeStageVolume, KILLS),
+        (CsiMethod::NodePublishVolume, KILLS),
+        (CsiMethod::NodeUnpublishVolume, KILLS),
+        (CsiMethod::NodeUnstageVolume, KILLS),
     ];
     let node_calls = balance.calls.iter().filter(|(method, _)| method.is_node());
     let only_node = claimcheck_timeline::Balance {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::testdriver::StressTestOptions;
 use anyhow::Result;
 use claimcheck_model::{Capability, CsiMethod};
 use futures::future::try_join_all;
@@ -15,9 +14,6 @@ use crate::{
 };
 
 const SUITE: &str = "stress";
-/// The number of volumes, unless the driver file sets another.
-const VOLUMES: usize = 50;
-
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
@@ -40,8 +36,7 @@ pub(super) const ROWS: &[Case] = &[
 /// Deletes each claim without waiting for its volume: which of them have one by then is a matter of time.
 async fn deleted_at_once(t: Arc<Fixture>) -> Result<()> {
     t.class().await?;
-    let scale = t.stress().map_or(VOLUMES, |scale| scale.num_pods);
-    let names: Vec<String> = (0..scale).map(|n| format!("c{n}")).collect();
+    let names: Vec<String> = (0..t.stress().num_pods).map(|n| format!("c{n}")).collect();
     try_join_all(names.iter().map(|name| async {
         let claim = t.claim(name).await?;
         t.remove_claim(&claim).await?;
@@ -55,8 +50,7 @@ async fn deleted_at_once(t: Arc<Fixture>) -> Result<()> {
 async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     // In advance, to avoid a race between the tasks.
     t.class().await?;
-    let scale = t.stress().filter(|scale| scale.num_pods > 0);
-    let scale = scale.unwrap_or(StressTestOptions { num_pods: VOLUMES, num_restarts: 0 });
+    let scale = t.stress();
     let names: Vec<String> = (0..scale.num_pods).map(|n| format!("v{n}")).collect();
     // Each volume is read only after all of them were written: two that share storage have one name by then.
     let pods = scale.num_restarts.max(1) + 1;
