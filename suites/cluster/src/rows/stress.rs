@@ -14,6 +14,7 @@ use crate::{
 };
 
 const SUITE: &str = "stress";
+
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
