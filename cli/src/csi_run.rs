@@ -45,8 +45,7 @@ pub fn run(args: Args, privilege: Option<Privilege>, run_start: Stamp) -> Result
         Ok(config) => config,
         Err(error) => return Ok(crate::unreadable(&error)),
     };
-    let expected = args.expect.as_deref().map(|path| Expected::read(path, Level::Calls)).transpose();
-    let expected = match expected {
+    let expected = match findings::read(args.expect.as_deref(), Level::Calls, &args.filter) {
         Ok(expected) => expected,
         Err(error) => return Ok(crate::unreadable(&error)),
     };

@@ -10,6 +10,18 @@ use claimcheck_report::{Ending, Reported, Summary};
 
 use crate::testdriver::create;
 
+/// Reads the list of `--expect`. Of a run with filters, only the findings of its cases are expected.
+///
+/// # Errors
+/// Those of [`Expected::read`].
+pub fn read(path: Option<&Path>, level: Level, filters: &[String]) -> Result<Option<Expected>> {
+    let expected = path.map(|path| Expected::read(path, level)).transpose()?;
+    Ok(match filters {
+        [] => expected,
+        _ => expected.map(Expected::of_part),
+    })
+}
+
 /// The exit code of a run; with a list of findings it depends on the difference, which is printed. A first list of a run
 /// that was completed is written to `first`.
 ///
@@ -50,11 +62,12 @@ pub fn conclude(
 fn compare(expected: &Expected, summary: &Summary) -> Difference {
     let failed = summary.results.iter().filter(|line| matches!(line.result, CaseResult::Failed { .. }));
     let failed: Vec<String> = failed.map(|line| line.case.to_string()).collect();
-    let skipped = summary.results.iter().filter_map(|line| match &line.result {
-        CaseResult::Skipped { reason } => Some((line.case.to_string(), reason.clone())),
-        CaseResult::Passed | CaseResult::Failed { .. } => None,
+    let others = summary.results.iter().filter_map(|line| match &line.result {
+        CaseResult::Skipped { reason } => Some((line.case.to_string(), Some(reason.clone()))),
+        CaseResult::Passed => Some((line.case.to_string(), None)),
+        CaseResult::Failed { .. } => None,
     });
-    expected.compare(&failed, &skipped.collect::<Vec<_>>(), leaks_of(summary))
+    expected.compare(&failed, &others.collect::<Vec<_>>(), leaks_of(summary))
 }
 
 /// Checks that the file of `--write-expect` does not exist yet, before the run.

@@ -60,8 +60,7 @@ impl Args {
             Ok(output) => output,
             Err(error) => return Ok(crate::usage(&error)),
         };
-        let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose();
-        let expected = match expected {
+        let expected = match findings::read(self.expect.as_deref(), Level::Cluster, &self.filter) {
             Ok(expected) => expected,
             Err(error) => return Ok(crate::unreadable(&error)),
         };
