@@ -89,6 +89,8 @@ pub enum Effect {
     AnyName,
     /// CreateSnapshot called again returns the same snapshot.
     SnapshotAgain,
+    /// CreateVolume from a volume called again returns the same clone.
+    CloneAgain,
     /// Concurrent calls for one snapshot return OK or Aborted.
     SnapshotsAtOnce,
     /// Concurrent NodePublishVolume calls mount the volume once.
@@ -99,7 +101,7 @@ pub enum Effect {
 
 impl Effect {
     #[cfg(test)]
-    const ALL: [Self; 29] = [
+    const ALL: [Self; 30] = [
         Self::CreateAgain,
         Self::CreateKeepsData,
         Self::DeleteAgain,
@@ -126,6 +128,7 @@ impl Effect {
         Self::ParametersChecked,
         Self::AnyName,
         Self::SnapshotAgain,
+        Self::CloneAgain,
         Self::SnapshotsAtOnce,
         Self::PublishAtOnce,
         Self::VolumesSurvive,
@@ -160,6 +163,7 @@ impl Effect {
             Self::ParametersChecked => "invalid mutable parameters are not rejected with InvalidArgument",
             Self::AnyName => "CreateVolume fails for names that the specification allows",
             Self::SnapshotAgain => "CreateSnapshot called again does not return the same snapshot",
+            Self::CloneAgain => "CreateVolume from a volume called again does not return the same clone",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot fail, other than with Aborted",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls fail, or mount several times",
             Self::VolumesSurvive => "the driver forgets its volumes at a restart",
@@ -195,6 +199,7 @@ impl Effect {
             Self::ParametersChecked => "rejected mutable parameters",
             Self::AnyName => "volumes of any name",
             Self::SnapshotAgain => "repeatable CreateSnapshot",
+            Self::CloneAgain => "repeatable CreateVolume from a volume",
             Self::SnapshotsAtOnce => "concurrent calls for one snapshot",
             Self::PublishAtOnce => "concurrent NodePublishVolume calls",
             Self::VolumesSurvive => "volumes that survive a restart",

@@ -11,7 +11,8 @@ use claimcheck_csi::{
 use claimcheck_engine::{Schedule, skip};
 
 use super::{
-    CLONE, CLONES, CREATE, CREATE_AGAIN, EXPAND, MOUNTS, PERSISTS, RESTORES, SAME_DATA, SNAPSHOT, case,
+    CLONE, CLONE_AGAIN, CLONES, CREATE, CREATE_AGAIN, EXPAND, MOUNTS, PERSISTS, RESTORES, SAME_DATA,
+    SNAPSHOT, case,
     node_expand::{finish, keeps},
     snapshots::must_restore,
 };
@@ -31,17 +32,19 @@ pub(super) const ROWS: &[Row] = &[
         .each()
         .schedule(Schedule::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
-    Row::new("CreateVolume from a volume called twice with the same name returns the same clone", spec::CREATE_SAME, case!(same_again)).needs(&[CLONE, CREATE, CREATE_AGAIN]),
+    Row::new("CreateVolume from a volume called twice with the same name returns the same clone", spec::CREATE_SAME, case!(same_again))
+        .needs(&[CLONE, CREATE, CREATE_AGAIN])
+        .establishes(&[Effect::CloneAgain]),
     Row::new("CreateVolume from a volume called again after deletion of the source returns the same clone", spec::CREATE_SAME, case!(again_without_source))
         .also(&[spec::CREATE_TWICE])
-        .needs(&[CLONE, CREATE, CREATE_AGAIN]),
+        .needs(&[CLONE, CREATE, CREATE_AGAIN, CLONE_AGAIN]),
     Row::new("CreateVolume from a volume copies its data", spec::CLONE, case!(content)).needs(&[CLONE, CREATE, Need::Files, MOUNTS, PERSISTS]).establishes(&[Effect::CloneCopies]).each(),
     Row::new("a write to a clone or to its source does not change the other", spec::CLONE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("a clone keeps its data after its source is deleted", spec::CLONE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("DeleteVolume of a clone leaves its source unchanged", spec::VOLUME_UNIQUE, case!(deleted)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume called again keeps the data of the clone", spec::CREATE_SAME, case!(created_again))
         .also(&[spec::CREATE_TWICE])
-        .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, SAME_DATA])
+        .needs(&[CLONE, CREATE, Need::Files, CLONES, CREATE_AGAIN, CLONE_AGAIN, SAME_DATA])
         .each(),
     Row::new("CreateVolume from a volume without a capacity_range copies its data", spec::CLONE, case!(no_size))
         .also(&[spec::NO_SIZE])

@@ -26,7 +26,7 @@ use crate::{
     fixture::{Fixture, Step},
     need::Need,
     spec,
-    verdict::{Breaks, breaking},
+    verdict::Breaks,
 };
 
 pub(super) const ROWS: &[Row] = &[
@@ -124,13 +124,7 @@ impl Fixture {
         self.builds_on(Step::Expand)?;
         let answer = self.controller_expand_volume(self.expand_request(volume_id)).await;
         let answer = answer.map_err(|status| self.unusable(Step::Expand, &status))?;
-        let (asked, got) = (self.config().grown(), answer.capacity_bytes);
-        if got < asked {
-            let less = anyhow!(
-                "a volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {got}"
-            );
-            return Err(breaking(less, spec::SIZE_LEAST));
-        }
+        has_grown("a volume", self.config().grown(), answer.capacity_bytes).breaks(spec::SIZE_LEAST)?;
         Ok(answer.node_expansion_required)
     }
 
@@ -162,9 +156,14 @@ async fn grows(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     f.grow(&volume).await?;
     let Some(Grown { asked, size, .. }) = f.grow_further(&volume).await else { return Ok(()) };
+    has_grown("an expanded volume", asked, size)
+}
+
+/// An error if ControllerExpandVolume returned less than the requested size.
+fn has_grown(what: &str, asked: i64, got: i64) -> Result<()> {
     ensure!(
-        size >= asked,
-        "an expanded volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {size}"
+        got >= asked,
+        "{what} was to be expanded to {asked} bytes, and ControllerExpandVolume returned {got}"
     );
     Ok(())
 }
@@ -175,12 +174,7 @@ async fn no_capability(f: &Fixture) -> Result<()> {
     request.volume_capability = None;
     let answer = f.controller_expand_volume(request).await;
     let got = answer.works("ControllerExpandVolume without a volume_capability")?.capacity_bytes;
-    let asked = f.config().grown();
-    ensure!(
-        got >= asked,
-        "without a volume_capability, a volume was to be expanded to {asked} bytes, but has {got}"
-    );
-    Ok(())
+    has_grown("without a volume_capability, a volume", f.config().grown(), got)
 }
 
 async fn twice(f: &Fixture) -> Result<()> {

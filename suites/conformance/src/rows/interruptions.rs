@@ -8,8 +8,8 @@ use claimcheck_csi::{Status, v1::volume_content_source::Type as Source};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ATTACH, ATTACH_AGAIN, CLONE, CLONES, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS, GROUPS,
-    IF_MOUNTED, IF_PERSISTS, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES,
+    ATTACH, ATTACH_AGAIN, CLONE, CLONE_AGAIN, CLONES, CREATE, CREATE_AGAIN, DELETE_AGAIN, EXPAND, EXPANDS,
+    GROUPS, IF_MOUNTED, IF_PERSISTS, MOUNTS, NODE_EXPAND, PERSISTS, PUBLISH_AGAIN, PUBLISH_AT_ONCE, RESTORES,
     SNAPSHOT, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
     concurrency::{attached_with_text, is_usable, listed, must_add, must_not_restore, settled},
     controller_delete::must_be_deleted,
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Row] = &[
         .each(),
     Row::new("CreateVolume from a volume cancelled and retried succeeds", spec::RETRIED, case!(clone))
         .also(&[spec::CLONE])
-        .needs(&[CREATE, CLONE, Need::Files, CLONES, CREATE_AGAIN])
+        .needs(&[CREATE, CLONE, Need::Files, CLONES, CREATE_AGAIN, CLONE_AGAIN])
         .each(),
     Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete))
         .needs(&[CREATE, DELETE_AGAIN]),

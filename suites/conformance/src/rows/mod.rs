@@ -216,6 +216,7 @@ const IF_MOUNTED: Need = Need::Follows(Effect::PublishMounts);
 const IF_PERSISTS: Need = Need::Follows(Effect::DataPersists);
 const ANY_NAME: Need = Need::Follows(Effect::AnyName);
 const SNAPSHOT_AGAIN: Need = Need::Effect(Effect::SnapshotAgain);
+const CLONE_AGAIN: Need = Need::Effect(Effect::CloneAgain);
 const SNAPSHOTS_AT_ONCE: Need = Need::Follows(Effect::SnapshotsAtOnce);
 const CHECKS_NODE: Need = Need::Effect(Effect::NodeChecked);
 const CHECKS_PARAMETERS: Need = Need::Effect(Effect::ParametersChecked);
