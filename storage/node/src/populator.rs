@@ -330,11 +330,13 @@ impl Source<'_> {
             .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == self.pod.metadata.uid.as_ref())
     }
 
+    /// Whether a container of the pod was started: those that wait have a status as well, without an ID.
     fn has_run(&self) -> bool {
-        let status = self.pod.status.as_ref();
-        status
-            .and_then(|status| status.container_statuses.as_ref())
-            .is_some_and(|statuses| !statuses.is_empty())
+        let status = self.pod.status.iter();
+        let mut containers = status
+            .flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses))
+            .flatten();
+        containers.any(|container| container.container_id.as_ref().is_some_and(|id| !id.is_empty()))
     }
 }
 

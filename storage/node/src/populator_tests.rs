@@ -2,8 +2,8 @@
 
 use claimcheck_informer::testing::{self, DRIVER};
 use k8s_openapi::api::core::v1::{
-    CSIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, LocalObjectReference, PersistentVolumeClaim,
-    PodSecurityContext, SecretVolumeSource, VolumeDevice, VolumeMount,
+    CSIVolumeSource, ContainerStatus, EmptyDirVolumeSource, HostPathVolumeSource, LocalObjectReference,
+    PersistentVolumeClaim, PodSecurityContext, PodStatus, SecretVolumeSource, VolumeDevice, VolumeMount,
 };
 
 use serde_json::json;
@@ -121,6 +121,19 @@ fn what_was_resolved_stays_while_the_pod_runs() {
         problem(&populate(&pod, &deleted, &Pending::new(), None)),
         (false, "error processing PVC default/a: PVC is being deleted")
     );
+}
+
+/// The agent may have been restarted since it resolved them.
+#[test]
+fn only_a_pod_that_has_run_uses_a_claim_that_is_being_deleted() {
+    let (claim, volume) = bound("a");
+    let world = world(vec![(testing::deleting(claim, &["kubernetes.io/pvc-protection"]), volume)]);
+    for (container_id, uses) in [(None, false), (Some("claimcheck://1".to_owned()), true)] {
+        let mut pod = pod(&["a"], vec![], &["a"]);
+        let container = ContainerStatus { container_id, name: "main".into(), ..ContainerStatus::default() };
+        pod.status = Some(PodStatus { container_statuses: Some(vec![container]), ..PodStatus::default() });
+        assert_eq!(keys(&populate(&pod, &world, &Pending::new(), None)).len(), usize::from(uses));
+    }
 }
 
 #[test]
