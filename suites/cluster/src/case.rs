@@ -135,11 +135,11 @@ impl claimcheck_engine::Case for Case {
     }
 
     fn schedule(&self, environment: Option<&Environment>) -> Schedule {
-        let has_nodes = environment.is_some_and(|environment| environment.cluster_capabilities.own_nodes);
+        let has_own_nodes = environment.is_some_and(Environment::has_own_nodes);
         match &self.needs {
             needs if needs.contains(&Need::WholeRun) => Schedule::Last,
             needs if needs.contains(&Need::Alone) => Schedule::Serial,
-            needs if needs.contains(&Need::OwnNode) && has_nodes => Schedule::Parallel,
+            needs if needs.contains(&Need::OwnNode) && has_own_nodes => Schedule::Parallel,
             needs if needs.contains(&Need::Disrupt) => Schedule::Serial,
             _ => Schedule::Parallel,
         }

@@ -56,6 +56,12 @@ pub(crate) const NO_RESIZER: &str = "the deployment runs no csi-resizer";
 pub(crate) const NO_SNAPSHOTTER: &str = "the deployment runs no csi-snapshotter";
 
 impl Environment {
+    /// Whether cases can have nodes of their own. A further node may be in a topology of its own, from which the volumes of
+    /// the others are not accessible, unless several nodes show that the driver does not separate them.
+    pub(crate) fn has_own_nodes(&self) -> bool {
+        self.cluster_capabilities.own_nodes && self.topology_keys.is_none() && self.nodes > 1
+    }
+
     /// What the driver's deployment lacks although the driver requires it. A resizer or snapshotter may be left out
     /// deliberately.
     pub fn deployment_defects(&self) -> impl Iterator<Item = DeploymentDefect> {

@@ -334,13 +334,22 @@ mod tests {
     #[test]
     fn disruptive_cases_run_alone_unless_a_node_of_their_own_is_all_that_they_disrupt() {
         let cluster_capabilities = ClusterCapabilities { own_nodes: false, ..ALL.cluster_capabilities };
-        let fixed = Environment { cluster_capabilities, ..ALL };
+        let fixed = [
+            Environment { cluster_capabilities, ..ALL },
+            Environment { topology_keys: Some("zone".into()), ..ALL },
+            Environment { nodes: 1, ..ALL },
+        ];
         let schedules = |environment: &Environment| {
             let planned = plan(&catalogue(), &[], Some(environment)).into_iter();
             let disruptive = planned.filter(|planned| planned.case.needs.contains(&Need::Disrupt));
             disruptive.map(|planned| planned.schedule).collect::<Vec<_>>()
         };
-        assert!(schedules(&fixed).iter().all(|schedule| *schedule == Schedule::Serial));
+        for environment in &fixed {
+            assert!(
+                schedules(environment).iter().all(|schedule| *schedule == Schedule::Serial),
+                "{environment:?}"
+            );
+        }
         let all = schedules(&ALL);
         let alone = all.iter().filter(|schedule| **schedule == Schedule::Serial).count();
         assert_eq!((alone, all.len()), (5, 17), "the others have their own nodes");
