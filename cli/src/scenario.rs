@@ -11,7 +11,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, bail};
-use claimcheck_scenario::{Read, Saved, Table, World, end_differences, read_all, schema};
+use claimcheck_scenario::{Read, Saved, Table, World, end_differences, schema};
+use claimcheck_suites::scenario;
 use claimcheck_vendor::split_words;
 use clap::{Args, Subcommand};
 
@@ -59,7 +60,7 @@ impl Command {
 
 impl CheckArgs {
     fn check(&self) -> ExitCode {
-        let scenarios = match read_all(&self.paths) {
+        let scenarios = match scenario::read(&self.paths) {
             Ok(scenarios) => scenarios,
             Err(error) => return crate::unreadable(&error.into()),
         };
@@ -121,7 +122,7 @@ impl fmt::Display for RunArguments {
 impl CompareArgs {
     /// Runs the scenarios on both sides, and prints what differs.
     fn run(self) -> Result<ExitCode> {
-        let scenarios = match read_all(&self.paths) {
+        let scenarios = match scenario::read(&self.paths) {
             Ok(scenarios) => scenarios,
             Err(error) => return Ok(crate::unreadable(&error.into())),
         };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use claimcheck_scenario::{ScenarioError, World, read_all};
+use claimcheck_scenario::{ScenarioError, World};
 use claimcheck_suites::{Case, catalogue, scenario};
 
 use crate::cluster_options::FREQUENT;
@@ -54,7 +54,7 @@ impl ScenarioArgs {
     /// A scenario cannot be read, or is for API servers without nodes.
     pub fn cases(&self, more: Vec<Case>) -> Result<Vec<Case>, ScenarioError> {
         let values: BTreeMap<String, String> = self.values.iter().cloned().collect();
-        let read = read_all(&self.scenarios)?;
+        let read = scenario::read(&self.scenarios)?;
         if let Some(read) = read.iter().find(|read| read.scenario.world == World::Controllers) {
             let what = format!(
                 "{} is of `world: controllers`, which needs an API server without nodes: play it with `claimcheck scenario \

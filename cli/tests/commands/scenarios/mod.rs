@@ -169,10 +169,16 @@ fn a_mistake_in_a_file_starts_nothing() {
     let (file, empty) = (file.to_str().expect("UTF-8"), folder.path().join("empty"));
     fs::create_dir(&empty).expect("a folder");
     let mistake = "wrong.yaml:5: unknown field creat: did you mean create?";
+    let fault = folder.path().join("fault.yaml");
+    let text = "apiVersion: claimcheck.dev/v1alpha1\nkind: Scenario\nname: f\nsteps:\n  - fault: [rpc/CreateVolume=Unvailable]\n";
+    fs::write(&fault, text).expect("a file");
+    let fault = fault.to_str().expect("UTF-8");
     for (args, message) in [
         (&["scenario", "check", file][..], mistake),
         (&["run", "--scenario", file], mistake),
         (&["list", "--scenario", file], mistake),
+        (&["scenario", "check", fault], "fault.yaml:5: fault: \"Unvailable\" is not supported for"),
+        (&["run", "--scenario", fault], "fault.yaml:5: fault: "),
         (&["scenario", "compare", file, "--with", "--nodes 1"], mistake),
         (
             &["scenario", "check", empty.to_str().expect("UTF-8")],

@@ -28,7 +28,8 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_scenario::{FileSystem, Read, Scenario, Step};
+use claimcheck_cluster::faults::FaultSpec;
+use claimcheck_scenario::{FileSystem, Read, Scenario, ScenarioError, Slip, Step, read_all};
 
 use crate::case::{Case, FsType, Pattern, Provisioning, Test};
 
@@ -66,6 +67,29 @@ impl Played {
 fn limit(step: &Step, step_timeout: Duration) -> Duration {
     let scale = (step_timeout.as_secs_f64() / SCALE.as_secs_f64()).max(1.0);
     step.within.map_or(step_timeout, |within| Duration::from_secs(within).mul_f64(scale))
+}
+
+/// Reads scenarios of files and of folders, and also checks their faults.
+///
+/// # Errors
+/// Those of [`read_all`], or a fault is none.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<Read>, ScenarioError> {
+    let all = read_all(paths)?;
+    let errors: Vec<ScenarioError> = all.iter().filter_map(wrong_faults).collect();
+    if errors.is_empty() { Ok(all) } else { Err(ScenarioError::Several(errors)) }
+}
+
+/// The texts of `fault` that are no faults.
+fn wrong_faults(read: &Read) -> Option<ScenarioError> {
+    let texts = |step: &Step| step.fault.clone().into_iter().flatten().collect::<Vec<_>>();
+    let texts =
+        read.scenario.steps.iter().flat_map(|step| texts(step).into_iter().map(|text| (step.line, text)));
+    let slip = |(line, text): (u64, String)| {
+        let what = format!("fault: {}", text.parse::<FaultSpec>().err()?);
+        Some(Slip { line, what })
+    };
+    let slips: Vec<Slip> = texts.filter_map(slip).collect();
+    (!slips.is_empty()).then(|| ScenarioError::Form { path: read.path.clone(), slips })
 }
 
 /// The scenarios, of `world: cluster`, as cases.
