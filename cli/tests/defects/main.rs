@@ -224,9 +224,12 @@ fn wrong(summary: &Value) -> Vec<String> {
 
 /// What is wrong in the run with this name, if anything. It is printed at once: other runs still take long.
 fn reported(name: &str, wrong: &[String]) -> Option<String> {
-    let text = (!wrong.is_empty()).then(|| format!("{name}:\n  {}", wrong.join("\n  ")))?;
+    let text = match wrong {
+        [] => format!("{name}: no case fails"),
+        _ => format!("{name}:\n  {}", wrong.join("\n  ")),
+    };
     println!("{text}");
-    Some(text)
+    (!wrong.is_empty()).then_some(text)
 }
 
 /// The summary of a run of these cases against a driver with these flags.
