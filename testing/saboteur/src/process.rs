@@ -2,10 +2,12 @@
 
 use std::{
     ffi::OsString,
+    os::unix::net::UnixStream,
     path::PathBuf,
     process::{Child, Command},
     sync::{Arc, OnceLock},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -58,6 +60,9 @@ impl Args {
             Some("/proc/self/exe") => format!("/proc/{}/exe", std::process::id()).into(),
             _ => program.clone(),
         };
+        if !is_free(&self.driver) {
+            bail!("another driver still listens at {}: end it first", self.driver);
+        }
         // The kernel ends the driver with this process, however that ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&program).args(arguments);
@@ -93,6 +98,20 @@ impl Args {
     }
 }
 
+/// Waits until no driver listens on an endpoint. If a saboteur was killed, the kernel then kills its driver, for which
+/// nobody waits; one that is started meanwhile could not listen. False if a driver still listens.
+fn is_free(endpoint: &Endpoint) -> bool {
+    let Endpoint::Unix(path) = endpoint else { return true };
+    let limit = Instant::now() + PATIENCE;
+    while UnixStream::connect(path).is_ok() {
+        if Instant::now() > limit {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
 /// Resolves when the driver has exited.
 async fn exited(driver: &mut Child) -> Result<std::process::ExitStatus> {
     loop {
@@ -115,5 +134,26 @@ fn kill() {
 fn stop() {
     for pid in DRIVER.get().copied().into_iter().chain([getpid()]) {
         let _ = kill_process(pid, Signal::STOP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_driver_is_started_once_the_one_before_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("csi.sock");
+        let before = UnixListener::bind(&path).unwrap();
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(before);
+            Instant::now()
+        });
+        assert!(is_free(&Endpoint::Unix(path)));
+        assert!(Instant::now() >= ends.join().unwrap());
     }
 }
