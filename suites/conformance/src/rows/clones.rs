@@ -11,7 +11,7 @@ use claimcheck_csi::{
 use claimcheck_engine::{Schedule, skip};
 
 use super::{
-    CLONE, CLONE_AGAIN, CLONES, CREATE, CREATE_AGAIN, EXPAND, MOUNTS, PERSISTS, RESTORES, SAME_DATA,
+    CLONE, CLONE_AGAIN, CLONES, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, MOUNTS, PERSISTS, RESTORES, SAME_DATA,
     SNAPSHOT, case,
     node_expand::{finish, keeps},
     snapshots::must_restore,
@@ -50,12 +50,18 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::NO_SIZE])
         .needs(&[CLONE, CREATE, Need::Files, CLONES])
         .each(),
+    Row::new("CreateVolume from a volume that has a clone copies its data", spec::CLONE, case!(second)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
+    Row::new("CreateVolume from an expanded volume copies its data", spec::CLONE, case!(of_expanded)).needs(&[CLONE, EXPAND, CREATE, Need::Files, CLONES, EXPANDS]).each(),
     Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(clone_of_a_clone)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a volume copies owners, modes and links of files", spec::CLONE, case!(attributes)).needs(&[CLONE, CREATE, Need::Files, Need::Access(Access::Mount), CLONES]),
     Row::new("CreateVolume from a published volume copies its data", spec::CLONE, case!(in_use)).needs(&[CLONE, CREATE, Need::Files, CLONES]).each(),
     Row::new("CreateVolume from a restored volume copies its data", spec::CLONE, case!(of_restored)).needs(&[CLONE, SNAPSHOT, CREATE, Need::Files, CLONES, RESTORES]).each(),
     Row::new("CreateVolume from a snapshot of a clone restores its data", spec::RESTORE, case!(snapshotted)).needs(&[CLONE, SNAPSHOT, CREATE, Need::Files, CLONES, RESTORES]).each(),
     Row::new("ControllerExpandVolume of a clone preserves its data and that of its source", spec::EXPAND_KEEPS, case!(expanded))
+        .also(&[spec::VOLUME_UNIQUE])
+        .needs(&[CLONE, EXPAND, CREATE, Need::Files, CLONES])
+        .each(),
+    Row::new("ControllerExpandVolume of a volume that has a clone preserves its data and that of the clone", spec::EXPAND_KEEPS, case!(source_expanded))
         .also(&[spec::VOLUME_UNIQUE])
         .needs(&[CLONE, EXPAND, CREATE, Need::Files, CLONES])
         .each(),
@@ -196,6 +202,27 @@ async fn created_again(f: &Fixture) -> Result<()> {
     f.keeps_its_data(request, async || Ok(())).await
 }
 
+async fn second(f: &Fixture) -> Result<()> {
+    let source = f.holding("of the source").await?;
+    let first = cloned(f, &source.volume_id).await?;
+    f.must_still_hold(&cloned(f, &source.volume_id).await?, "of the source", "in a second clone").await?;
+    f.must_still_hold(&first, "of the source", "in the first clone, after the second was created").await
+}
+
+/// The clone is requested as large as its source is by then.
+async fn of_expanded(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "up to the end of the expanded source";
+    let source = f.volume().await?;
+    let on_node = f.grow(&source.volume_id).await?;
+    let source = f.publish_all(source).await?;
+    finish(f, &source, on_node).await?;
+    f.write_throughout(&source, TEXT).await?;
+    f.withdraw(&source).await?;
+    let mut request = f.create_from(from_volume(source.id()));
+    request.capacity_range = Some(f.driver().range(f.config().grown()));
+    f.must_still_hold(&f.make(request).await?, TEXT, "in a clone of an expanded volume").await
+}
+
 async fn clone_of_a_clone(f: &Fixture) -> Result<()> {
     let source = f.holding("handed on").await?;
     let clone = cloned(f, &source.volume_id).await?;
@@ -244,6 +271,18 @@ async fn expanded(f: &Fixture) -> Result<()> {
     finish(f, &clone, on_node).await?;
     keeps(f, &clone, TEXT, "in the clone, after ControllerExpandVolume").await?;
     f.must_still_hold(&source, TEXT, "in the source, after its clone was expanded").await
+}
+
+/// A clone may share blocks with its source until one of them changes.
+async fn source_expanded(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the source";
+    let source = f.holding(TEXT).await?;
+    let clone = cloned(f, &source.volume_id).await?;
+    let on_node = f.grow(&source.volume_id).await?;
+    let source = f.publish_all(source).await?;
+    finish(f, &source, on_node).await?;
+    keeps(f, &source, TEXT, "in a volume that has a clone, after ControllerExpandVolume").await?;
+    f.must_still_hold(&clone, TEXT, "in the clone, after its source was expanded").await
 }
 
 async fn larger(f: &Fixture) -> Result<()> {

@@ -262,12 +262,15 @@ async fn second_node(f: &Fixture) -> Result<()> {
     let mut request = f.attach_request(&volume, f.access());
     f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
     let first = std::mem::replace(&mut request.node_id, f.second_node());
-    let answer = f.controller_publish_volume(request).await;
+    let answer = f.controller_publish_volume(request.clone()).await;
     let named = answer.as_ref().map_or_else(|status| names(status, &first), |_| Ok(()));
-    answer.refused(
-        &format!("ControllerPublishVolume of a {mode} volume to a second node"),
-        &[Code::FailedPrecondition],
-    )?;
+    let what = format!("ControllerPublishVolume of a {mode} volume to a second node");
+    answer.refused(&what, &[Code::FailedPrecondition])?;
+    if f.has(READONLY) {
+        request.readonly = true;
+        let answer = f.controller_publish_volume(request).await;
+        answer.refused(&format!("{what} with the readonly flag"), &[Code::FailedPrecondition])?;
+    }
     f.must_be_attached(&volume, "after ControllerPublishVolume to a second node was rejected").await?;
     named.breaks(spec::ATTACH_NAMES_NODE)
 }

@@ -42,6 +42,8 @@ pub(super) const ROWS: &[Row] = &[
             spec::STAGE,
             spec::UNSTAGE,
             spec::UNPUBLISH,
+            spec::UNPUBLISH_UNDOES,
+            spec::UNSTAGE_UNDOES,
             spec::PUBLISH_WRITER,
             spec::NODE_WRITER,
             spec::WRITER,
@@ -187,8 +189,32 @@ const LOOKS: Duration = Duration::from_millis(200);
 async fn up_and_down(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.withdraw(&placed).await?;
+    let parent = placed.target.parent().into_iter();
+    for (call, path, rule) in parent
+        .map(|path| ("NodeUnpublishVolume", path, spec::UNPUBLISH_UNDOES))
+        .chain(placed.staging.iter().map(|path| ("NodeUnstageVolume", &**path, spec::UNSTAGE_UNDOES)))
+    {
+        leaves_empty(f, call, path).breaks(rule)?;
+    }
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     is_deleted(f, &placed.volume).await.breaks(spec::DELETE)
+}
+
+/// Checks that a call left nothing in a directory of the caller, which a kubelet then cannot remove: it repeats the call,
+/// and the pod does not end.
+fn leaves_empty(f: &Fixture, call: &str, directory: &Path) -> Result<()> {
+    if !f.has(Need::Files) {
+        return Ok(());
+    }
+    // It may be gone, which other cases report.
+    let entries = directory.read_dir().into_iter().flatten().flatten();
+    let left: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    ensure!(
+        left.is_empty(),
+        "{call} returned OK, but left {left:?} in {}, a directory of the caller that was empty before",
+        directory.display()
+    );
+    Ok(())
 }
 
 /// Checks that a deleted volume no longer exists, if the driver knows which volumes exist.

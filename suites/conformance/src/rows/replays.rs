@@ -485,5 +485,10 @@ async fn data(f: &Fixture) -> Result<()> {
         .await?;
     f.write_throughout(&placed, "after the restart").await?;
     f.withdraw(&placed).await?;
-    f.must_still_hold(&placed.volume, "after the restart", "written after a driver restart").await
+    f.must_still_hold(&placed.volume, "after the restart", "written after a driver restart").await?;
+    if f.has(SNAPSHOT) && f.builds_on(Step::Restore).is_ok() {
+        let what = "in a volume restored from a snapshot that was taken after a driver restart";
+        must_restore(f, &f.snapshot(placed.id()).await?, "after the restart", what).await?;
+    }
+    Ok(())
 }

@@ -163,6 +163,10 @@ pub(super) const ROWS: &[Row] = &[
         .also(&[spec::SNAPSHOT_UNIQUE, spec::VOLUME_UNIQUE])
         .needs(&[SNAPSHOT, EXPAND, CREATE, Need::Files, RESTORES])
         .each(),
+    Row::new("ControllerExpandVolume of a volume that has a snapshot preserves its data and that of the snapshot", spec::EXPAND_KEEPS, case!(restore::source_expanded))
+        .also(&[spec::SNAPSHOT_UNIQUE])
+        .needs(&[SNAPSHOT, EXPAND, CREATE, Need::Files, RESTORES])
+        .each(),
     Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(restore::larger))
         .also(&[spec::SIZE_HONORED])
         .needs(&[SNAPSHOT, CREATE, Need::Files, RESTORES, SIZE])

@@ -1,6 +1,6 @@
 //! Volumes restored from snapshots, and their data.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use claimcheck_csi::{
     Code,
     tap::code_name,
@@ -10,12 +10,13 @@ use claimcheck_engine::skip;
 
 use super::{
     super::{
-        LIST_SNAPSHOTS,
+        GET_SNAPSHOT, LIST_SNAPSHOTS,
         clones::{ensure_that, is_deleted_unless_used},
         concurrency::must_not_restore,
         controller_create::{keeps_text, with_text as with_own_text},
         node_expand::{finish, keeps},
     },
+    get::found,
     list::{all, has},
 };
 use crate::{
@@ -306,6 +307,19 @@ pub(super) async fn expanded(f: &Fixture) -> Result<()> {
     must_restore(f, &snapshot, TEXT, &format!("in a restored volume, {after}")).await
 }
 
+/// A snapshot may be a difference to its source.
+pub(super) async fn source_expanded(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "of the source";
+    let (source, snapshot) = with_text(f, TEXT).await?;
+    f.withdraw(&source).await?;
+    let on_node = f.grow(source.id()).await?;
+    let source = f.publish_all(source.volume).await?;
+    finish(f, &source, on_node).await?;
+    keeps(f, &source, TEXT, "in a volume that has a snapshot, after ControllerExpandVolume").await?;
+    must_restore(f, &snapshot, TEXT, "in a restored volume, after the source of its snapshot was expanded")
+        .await
+}
+
 pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "of the source").await?;
     f.withdraw(&source).await?;
@@ -325,6 +339,9 @@ pub(super) async fn source_deleted(f: &Fixture) -> Result<()> {
             times == 1,
             "after the source of a snapshot was deleted, the snapshot is in ListSnapshots {times} times"
         );
+    }
+    if f.has(GET_SNAPSHOT) {
+        found(f, &snapshot.snapshot_id).await.context("after the source of a snapshot was deleted")?;
     }
     let what = "in a restored volume, after the source of the snapshot was deleted";
     must_restore(f, &snapshot, "of the source", what).await?;
