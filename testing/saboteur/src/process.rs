@@ -98,8 +98,8 @@ impl Args {
     }
 }
 
-/// Waits until no driver listens on an endpoint. If a saboteur was killed, the kernel then kills its driver, for which
-/// nobody waits; one that is started meanwhile could not listen. False if a driver still listens.
+/// Waits until no driver listens on an endpoint. If a saboteur was killed, the kernel then kills its driver, but no process
+/// waits for that; a driver that is started meanwhile could not listen. False if a driver still listens.
 fn is_free(endpoint: &Endpoint) -> bool {
     let Endpoint::Unix(path) = endpoint else { return true };
     let limit = Instant::now() + PATIENCE;
