@@ -266,12 +266,12 @@ async fn second_node(f: &Fixture) -> Result<()> {
     let named = answer.as_ref().map_or_else(|status| names(status, &first), |_| Ok(()));
     let what = format!("ControllerPublishVolume of a {mode} volume to a second node");
     answer.refused(&what, &[Code::FailedPrecondition])?;
+    f.must_be_attached(&volume, "after ControllerPublishVolume to a second node was rejected").await?;
     if f.has(READONLY) {
         request.readonly = true;
         let answer = f.controller_publish_volume(request).await;
         answer.refused(&format!("{what} with the readonly flag"), &[Code::FailedPrecondition])?;
     }
-    f.must_be_attached(&volume, "after ControllerPublishVolume to a second node was rejected").await?;
     named.breaks(spec::ATTACH_NAMES_NODE)
 }
 
