@@ -13,7 +13,7 @@ use claimcheck_engine::{Schedule, skip};
 use super::{
     CLONE, CLONE_AGAIN, CLONES, CREATE, CREATE_AGAIN, EXPAND, EXPANDS, MOUNTS, PERSISTS, RESTORES, SAME_DATA,
     SNAPSHOT, case,
-    node_expand::{finish, keeps},
+    node_expand::{keeps, published_grown},
     snapshots::must_restore,
 };
 use crate::{
@@ -212,10 +212,7 @@ async fn second(f: &Fixture) -> Result<()> {
 /// The clone is requested as large as its source is by then.
 async fn of_expanded(f: &Fixture) -> Result<()> {
     const TEXT: &str = "up to the end of the expanded source";
-    let source = f.volume().await?;
-    let on_node = f.grow(&source.volume_id).await?;
-    let source = f.publish_all(source).await?;
-    finish(f, &source, on_node).await?;
+    let source = published_grown(f, f.volume().await?).await?;
     f.write_throughout(&source, TEXT).await?;
     f.withdraw(&source).await?;
     let mut request = f.create_from(from_volume(source.id()));
@@ -266,9 +263,7 @@ async fn expanded(f: &Fixture) -> Result<()> {
     const TEXT: &str = "of the source";
     let source = f.holding(TEXT).await?;
     let clone = cloned(f, &source.volume_id).await?;
-    let on_node = f.grow(&clone.volume_id).await?;
-    let clone = f.publish_all(clone).await?;
-    finish(f, &clone, on_node).await?;
+    let clone = published_grown(f, clone).await?;
     keeps(f, &clone, TEXT, "in the clone, after ControllerExpandVolume").await?;
     f.must_still_hold(&source, TEXT, "in the source, after its clone was expanded").await
 }
@@ -278,9 +273,7 @@ async fn source_expanded(f: &Fixture) -> Result<()> {
     const TEXT: &str = "of the source";
     let source = f.holding(TEXT).await?;
     let clone = cloned(f, &source.volume_id).await?;
-    let on_node = f.grow(&source.volume_id).await?;
-    let source = f.publish_all(source).await?;
-    finish(f, &source, on_node).await?;
+    let source = published_grown(f, source).await?;
     keeps(f, &source, TEXT, "in a volume that has a clone, after ControllerExpandVolume").await?;
     f.must_still_hold(&clone, TEXT, "in the clone, after its source was expanded").await
 }

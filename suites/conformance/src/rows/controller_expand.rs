@@ -359,9 +359,7 @@ async fn data(f: &Fixture) -> Result<()> {
     const TEXT: &str = "before the expansion";
     let placed = f.up_with(TEXT).await?;
     f.withdraw(&placed).await?;
-    let on_node = f.grow(placed.id()).await?;
-    let placed = f.publish_all(placed.volume).await?;
-    node_expand::finish(f, &placed, on_node).await?;
+    let placed = node_expand::published_grown(f, placed.volume).await?;
     node_expand::keeps(f, &placed, TEXT, "after ControllerExpandVolume").await
 }
 

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{NodeExpandVolumeRequest, plugin_capability::volume_expansion::Type as ExpansionType},
+    v1::{NodeExpandVolumeRequest, Volume, plugin_capability::volume_expansion::Type as ExpansionType},
 };
 use claimcheck_engine::skip;
 
@@ -186,6 +186,14 @@ pub(super) async fn finish(f: &Fixture, placed: &VolumeOnNode, on_node: bool) ->
     Ok(())
 }
 
+/// Expands a volume that is not published, and publishes it with the expansion completed on the node.
+pub(super) async fn published_grown(f: &Fixture, volume: Volume) -> Result<VolumeOnNode> {
+    let on_node = f.grow(&volume.volume_id).await?;
+    let placed = f.publish_all(volume).await?;
+    finish(f, &placed, on_node).await?;
+    Ok(placed)
+}
+
 /// Checks that an expanded volume that is published contains a text throughout, and what is then written up to its new
 /// end.
 pub(super) async fn keeps(f: &Fixture, placed: &VolumeOnNode, text: &str, when: &str) -> Result<()> {
@@ -249,9 +257,7 @@ async fn offline(f: &Fixture) -> Result<()> {
     let placed = f.up_with(TEXT).await?;
     let real = f.sizes_are_real(&placed).await?;
     f.withdraw(&placed).await?;
-    let on_node = f.grow(placed.id()).await?;
-    let placed = f.publish_all(placed.volume).await?;
-    finish(f, &placed, on_node).await?;
+    let placed = published_grown(f, placed.volume).await?;
     large(f, &placed, real, "after an expansion while unpublished").await?;
     f.must_hold_throughout(&placed, TEXT, "after an expansion while unpublished").await
 }

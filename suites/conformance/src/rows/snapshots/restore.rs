@@ -14,7 +14,7 @@ use super::{
         clones::{ensure_that, is_deleted_unless_used},
         concurrency::must_not_restore,
         controller_create::{keeps_text, with_text as with_own_text},
-        node_expand::{finish, keeps},
+        node_expand::{keeps, published_grown},
     },
     get::found,
     list::{all, has},
@@ -272,10 +272,7 @@ pub(super) async fn restored_twice(f: &Fixture) -> Result<()> {
 /// it. A back end that stores the size at creation forgets that the source was expanded.
 pub(super) async fn own_size(f: &Fixture) -> Result<()> {
     const TEXT: &str = "up to the end of an expanded volume";
-    let volume = f.volume().await?;
-    let on_node = f.grow(&volume.volume_id).await?;
-    let placed = f.publish_all(volume).await?;
-    finish(f, &placed, on_node).await?;
+    let placed = published_grown(f, f.volume().await?).await?;
     f.write_throughout(&placed, TEXT).await?;
     f.withdraw(&placed).await?;
     let snapshot = f.snapshot(placed.id()).await?;
@@ -296,10 +293,7 @@ pub(super) async fn expanded(f: &Fixture) -> Result<()> {
     const TEXT: &str = "of the source";
     let (source, snapshot) = with_text(f, TEXT).await?;
     f.withdraw(&source).await?;
-    let volume = restored(f, &snapshot).await?;
-    let on_node = f.grow(&volume.volume_id).await?;
-    let volume = f.publish_all(volume).await?;
-    finish(f, &volume, on_node).await?;
+    let volume = published_grown(f, restored(f, &snapshot).await?).await?;
     keeps(f, &volume, TEXT, "in a restored volume, after ControllerExpandVolume").await?;
     let after = "after a volume that was restored from its snapshot was expanded";
     f.must_still_hold(&source.volume, TEXT, &format!("in the source, {after}")).await?;
@@ -312,9 +306,7 @@ pub(super) async fn source_expanded(f: &Fixture) -> Result<()> {
     const TEXT: &str = "of the source";
     let (source, snapshot) = with_text(f, TEXT).await?;
     f.withdraw(&source).await?;
-    let on_node = f.grow(source.id()).await?;
-    let source = f.publish_all(source.volume).await?;
-    finish(f, &source, on_node).await?;
+    let source = published_grown(f, source.volume).await?;
     keeps(f, &source, TEXT, "in a volume that has a snapshot, after ControllerExpandVolume").await?;
     must_restore(f, &snapshot, TEXT, "in a restored volume, after the source of its snapshot was expanded")
         .await
