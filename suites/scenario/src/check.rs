@@ -36,7 +36,10 @@ pub fn scenario(scenario: &Scenario) -> Vec<Slip> {
     let given =
         [wrong_name(&scenario.name), no_steps(&scenario.steps), script(&scenario.driver, scenario.world)];
     let given = given.into_iter().flatten().chain(expected).map(whole);
-    let steps = steps.chain(not_held(&scenario.steps)).chain(not_here(scenario));
+    let steps = steps
+        .chain(not_held(&scenario.steps))
+        .chain(not_forbidden(&scenario.steps))
+        .chain(not_here(scenario));
     let steps = steps.chain(early(scenario)).chain(without_parameters(scenario)).chain(not_alone(scenario));
     given.chain(steps).chain(scenario.given.iter().filter_map(|of| Some(whole(stray(of)?)))).collect()
 }
@@ -151,6 +154,16 @@ fn not_held(steps: &[Step]) -> Option<Slip> {
     })
 }
 
+/// A step that allows what no step before forbids.
+fn not_forbidden(steps: &[Step]) -> Option<Slip> {
+    steps.iter().enumerate().find_map(|(number, step)| {
+        let what = step.allow.as_ref()?;
+        let is_forbidden = steps[..number].iter().any(|before| before.never.as_ref() == Some(what));
+        let what = format!("no step before says `never: {what}`: write its text");
+        (!is_forbidden).then_some(Slip { line: step.line, what })
+    })
+}
+
 /// An object or a field for which the world of the scenario has no use.
 fn not_here(scenario: &Scenario) -> Option<Slip> {
     let first = |is_stray: fn(&Object) -> bool, what: &str| {
@@ -218,6 +231,7 @@ fn step(step: &Step, world: World) -> Option<String> {
         ("patch", step.patch.is_some()),
         ("delete", step.delete.is_some()),
         ("never", step.never.is_some()),
+        ("allow", step.allow.is_some()),
         ("exec", step.exec.is_some()),
         ("write", step.write.is_some()),
         ("read", step.read.is_some()),
@@ -538,8 +552,8 @@ pub fn code(name: &str) -> Option<Code> {
 
 /// What a step may not do in its world.
 fn in_world(step: &Step, actions: &[&str], world: World) -> Option<String> {
-    const OF_CLUSTERS: [&str; 10] =
-        ["apply", "never", "exec", "write", "read", "fault", "hold", "release", "disrupt", "remove"];
+    const OF_CLUSTERS: [&str; 11] =
+        ["apply", "never", "allow", "exec", "write", "read", "fault", "hold", "release", "disrupt", "remove"];
     match world {
         World::Controllers => {
             let fields = [("uses", !step.uses.is_empty()), ("error", step.error.is_some())];

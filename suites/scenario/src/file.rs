@@ -276,6 +276,8 @@ pub struct Step {
     pub until: Option<String>,
     /// Must not be seen from now on: an object with `has`, an event, or a call, named as for `until`.
     pub never: Option<String>,
+    /// May be seen again from now on: the subject of a `never` before.
+    pub allow: Option<String>,
     /// Runs the script `run` in a container of this pod: `pod p`.
     pub exec: Option<String>,
     /// Writes random data in this pod: `size` bytes at `path`, a file or a device.
@@ -534,6 +536,7 @@ impl Step {
             .or_else(|| named("patch", &self.patch))
             .or_else(|| named("delete", &self.delete))
             .or_else(|| named("never", &self.never))
+            .or_else(|| named("allow", &self.allow))
             .or_else(|| named("exec", &self.exec))
             .or_else(|| named("write", &self.write))
             .or_else(|| named("read", &self.read))

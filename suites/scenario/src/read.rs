@@ -410,6 +410,7 @@ mod tests {
                 "{ never: call NodePublishVolume, has: { readony: true } }",
                 "a.yaml:6: NodePublishVolume: has: unknown field readony: did you mean readonly?",
             ),
+            ("{ allow: claim a }", "a.yaml:6: no step before says `never: claim a`"),
             ("{ until: claim a, reason: x }", "a.yaml:6: reason does not belong to claim a"),
             (
                 "{ disrupt: kubelet, how: kill }",
@@ -507,6 +508,7 @@ mod tests {
         for (text, message) in [
             (step("{ never: claim data }"), "a.yaml:7: never needs `world: cluster`"),
             (step("{ create: pod p, uses: [data] }"), "a.yaml:7: uses needs `world: cluster`"),
+            (step("{ allow: claim data }"), "a.yaml:7: allow needs `world: cluster`"),
             (step("{ until: phase attach }"), "a.yaml:7: phase attach needs `world: cluster`"),
             (
                 step("{ until: call CreateVolume of claim data }"),

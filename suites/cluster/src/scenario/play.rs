@@ -32,7 +32,7 @@ use crate::fixture::Fixture;
 
 /// How long the watches of controllers may take to deliver the class and the given objects.
 const KNOWN: Duration = Duration::from_millis(300);
-/// How long nothing may have happened at the end of a scenario with something that must not.
+/// How long nothing may have happened before it is said that what must not be seen was not.
 const QUIET: Duration = Duration::from_millis(1500);
 
 /// How often is looked whether a pod is scheduled.
@@ -280,8 +280,15 @@ impl Player {
             self.keep_whole(object).await?;
             self.actor.delete(object, step.grace).await?;
         } else if let Some(what) = &step.never {
-            let what = self.unwanted(what, step).await?;
-            self.nevers.push(Never { title: step.title(), line: step.line, what });
+            let (subject, what) = (what.clone(), self.unwanted(what, step).await?);
+            self.nevers.push(Never { subject, title: step.title(), line: step.line, what });
+        } else if let Some(subject) = &step.allow {
+            // What came before this step may not be recorded yet.
+            self.actor.record.quiet(self.t.namespace(), QUIET, self.t.step()).await;
+            if let Some(seen) = self.unwanted_so_far().await {
+                bail!("{seen}");
+            }
+            self.nevers.retain(|never| never.subject != *subject);
         } else if let Some(pod) = &step.exec {
             self.exec(pod, step).await?;
         } else if let Some(pod) = &step.write {

@@ -18,6 +18,8 @@ const SHOWN: Duration = Duration::from_secs(2);
 
 /// Something that must not be seen.
 pub(super) struct Never {
+    /// As the scenario names it.
+    pub(super) subject: String,
     pub(super) title: String,
     pub(super) line: u64,
     pub(super) what: Unwanted,
