@@ -9,9 +9,10 @@ use crate::{
 };
 
 /// Verbs with which the expected result begins in the name of a case.
-const VERBS: [&str; 46] = [
+const VERBS: [&str; 48] = [
     "applies",
     "are",
+    "attach",
     "attaches",
     "captures",
     "confirms",
@@ -44,6 +45,7 @@ const VERBS: [&str; 46] = [
     "preserves",
     "prevents",
     "provides",
+    "publish",
     "reports",
     "restores",
     "return",

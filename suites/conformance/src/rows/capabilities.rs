@@ -13,7 +13,7 @@ use claimcheck_engine::skip;
 
 use super::{ATTACH, CAPACITY, CREATE, EXPAND, MOUNTS, NODE_EXPAND, PERSISTS, STAGE, case};
 use crate::{
-    case::{Access, Row},
+    case::Row,
     expect::{Answer, status_text},
     fixture::{Fixture, Step, VolumeOnNode, with_mode},
     need::Need,
@@ -21,7 +21,7 @@ use crate::{
     verdict::Breaks,
 };
 
-/// Access modes of which the first that a driver supports is requested in addition to that of all cases.
+/// Access modes of which those that a driver supports are requested in addition to that of all cases, one at a time.
 const SECOND: [Mode; 3] = [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly, Mode::SingleNodeReaderOnly];
 
 pub(super) const ROWS: &[Row] = &[
@@ -49,7 +49,16 @@ pub(super) const ROWS: &[Row] = &[
         case!(two_nodes),
     )
     .also(&[spec::ATTACH_USABLE])
-    .needs(&[CREATE, Need::SecondNode, Need::Files, Need::Access(Access::Mount), MOUNTS]),
+    .needs(&[CREATE, Need::SecondNode, Need::Files, MOUNTS])
+    .each(),
+    Row::new(
+        "a MULTI_NODE_READER_ONLY volume on two nodes shows its data",
+        spec::ANY_ACCESS,
+        case!(two_readers),
+    )
+    .also(&[spec::ATTACH_USABLE])
+    .needs(&[CREATE, Need::SecondNode, Need::Files, MOUNTS, PERSISTS])
+    .each(),
 ];
 
 async fn unknown_mode(f: &Fixture) -> Result<()> {
@@ -177,9 +186,17 @@ fn wrong((call, answer): Answered) -> Option<String> {
 }
 
 async fn two_modes(f: &Fixture) -> Result<()> {
-    let Some(second) = second_mode(f).await else {
+    let modes = second_modes(f).await;
+    if modes.is_empty() {
         return Err(skip("the driver supports no second access mode"));
-    };
+    }
+    for mode in modes {
+        with_second_mode(f, mode).await?;
+    }
+    Ok(())
+}
+
+async fn with_second_mode(f: &Fixture, second: Mode) -> Result<()> {
     let mut request = f.create_request();
     request.volume_capabilities.push(with_mode(f.capability(), second));
     // "Otherwise SP MUST return the appropriate gRPC error code": a volume with both modes may be impossible.
@@ -221,20 +238,44 @@ async fn two_nodes(f: &Fixture) -> Result<()> {
     f.withdraw(&placed).await
 }
 
+/// A volume for readers on several nodes is written to before, with the mode of all cases.
+async fn two_readers(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "for readers on two nodes";
+    let mode = Mode::MultiNodeReaderOnly;
+    let capability = with_mode(f.capability(), mode);
+    let mut request = f.create_request();
+    request.volume_capabilities.push(capability.clone());
+    let Ok(made) = f.create_volume(request).await else {
+        let (writer, reader) = (f.driver().mode.as_str_name(), mode.as_str_name());
+        return Err(skip(format!("the driver supports no volumes with {writer} and {reader}")));
+    };
+    let volume = made.volume.unwrap_or_default();
+    f.must_reach_second(&volume)?;
+    let placed = published_as(f, f.put(volume, TEXT).await?, mode).await?;
+    f.must_hold_throughout(&placed, TEXT, "in a volume that is published for readers").await?;
+    let on_second = async |second: &VolumeOnNode| {
+        f.must_hold_throughout(second, TEXT, "in a volume that is published for readers on a second node")
+            .await
+    };
+    f.on_second(&placed.volume, capability, on_second).await?;
+    f.withdraw(&placed).await
+}
+
 const fn is_writer(mode: Mode) -> bool {
     !matches!(mode, Mode::SingleNodeReaderOnly | Mode::MultiNodeReaderOnly)
 }
 
-/// The first of the second modes that the driver supports alone.
-async fn second_mode(f: &Fixture) -> Option<Mode> {
+/// The second modes that the driver supports alone.
+async fn second_modes(f: &Fixture) -> Vec<Mode> {
+    let mut supported = Vec::new();
     for mode in SECOND.into_iter().filter(|mode| *mode != f.driver().mode) {
         let mut request = f.create_request();
         request.volume_capabilities = vec![with_mode(f.capability(), mode)];
         if f.create_volume(request).await.is_ok() {
-            return Some(mode);
+            supported.push(mode);
         }
     }
-    None
+    supported
 }
 
 /// Publishes a volume with an access mode.

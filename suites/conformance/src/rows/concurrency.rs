@@ -2,7 +2,10 @@
 //! final state must be one that sequential calls could produce.
 
 use anyhow::{Result, bail, ensure};
-use claimcheck_csi::{Code, Status, v1::Volume};
+use claimcheck_csi::{
+    Code, Status,
+    v1::{ControllerPublishVolumeRequest, Volume, volume_capability::access_mode::Mode},
+};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
@@ -11,6 +14,7 @@ use super::{
     SNAPSHOTS_AT_ONCE, STAGE, STAGE_AGAIN, UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case,
     controller_delete::{must_be_deleted, with_text},
     controller_list,
+    node_publish::{MULTI_WRITER, multi_writer_request, placed_for},
 };
 use crate::{
     alone::Alone,
@@ -57,6 +61,13 @@ pub(super) const ROWS: &[Row] = &[
         case!(attach),
     )
     .needs(&[CREATE, ATTACH, ATTACH_AGAIN]),
+    Row::new(
+        "concurrent ControllerPublishVolume calls for two nodes attach a volume to one of them",
+        spec::ATTACH_ELSEWHERE,
+        case!(attach_to_two),
+    )
+    .also(&[spec::CONCURRENT])
+    .needs(&[CREATE, ATTACH, Need::SecondNode]),
     Row::new("concurrent ControllerUnpublishVolume calls detach the volume", spec::CONCURRENT, case!(detach))
         .needs(&[CREATE, ATTACH]),
     Row::new(
@@ -88,6 +99,13 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN])
         .establishes(&[Effect::PublishAtOnce])
         .each(),
+    Row::new(
+        "concurrent NodePublishVolume calls at two targets publish the volume at both",
+        spec::CONCURRENT,
+        case!(publish_at_two),
+    )
+    .needs(&[CREATE, Need::Files, MULTI_WRITER, MOUNTS])
+    .each(),
     Row::new("concurrent NodeUnpublishVolume calls unmount the volume", spec::CONCURRENT, case!(unpublish))
         .needs(&[CREATE, UNPUBLISH_AGAIN, UNMOUNTS])
         .each(),
@@ -363,6 +381,31 @@ async fn attach(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// The scheduler may place two pods of a claim at once.
+async fn attach_to_two(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Attach)?;
+    f.must_be_single_node()?;
+    for _ in 0..ROUNDS {
+        let volume = f.volume().await?;
+        f.must_reach_second(&volume)?;
+        let one = f.attach_request(&volume, f.access());
+        let other = ControllerPublishVolumeRequest { node_id: f.second_node(), ..one.clone() };
+        let (first, second) =
+            tokio::join!(f.controller_publish_volume(one), f.controller_publish_volume(other));
+        let both = first.is_ok() && second.is_ok();
+        raced(f, "ControllerPublishVolume", vec![first, second], &[Code::FailedPrecondition])?;
+        if both {
+            f.skip_if_second_node_is_accepted().await?;
+        }
+        ensure!(
+            !both,
+            "concurrent ControllerPublishVolume calls attached volume {:?} to two nodes",
+            volume.volume_id
+        );
+    }
+    Ok(())
+}
+
 async fn detach(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
@@ -475,6 +518,28 @@ async fn publish(f: &Fixture) -> Result<()> {
         &[],
     )?;
     is_usable(f, &placed, TEXT, "after concurrent NodePublishVolume calls").await
+}
+
+/// As for two pods that start at once. A call that was pending is repeated, the others are not.
+async fn publish_at_two(f: &Fixture) -> Result<()> {
+    const TEXT: &str = "seen from both targets";
+    let one = placed_for(f, Mode::SingleNodeMultiWriter, "multi-writer").await?;
+    let other = f.with_other_target(&one).await?;
+    let publish = async |placed| f.node_publish_volume(multi_writer_request(f, placed)).await;
+    let (first, second) = tokio::join!(publish(&one), publish(&other));
+    let is_pending = [first.is_err(), second.is_err()];
+    raced(f, "NodePublishVolume", vec![first, second], &[])?;
+    let what = "after concurrent NodePublishVolume calls at two targets";
+    for (placed, is_pending) in [&one, &other].into_iter().zip(is_pending) {
+        if is_pending {
+            settled(f, || publish(placed)).await.works("NodePublishVolume after concurrent calls")?;
+        }
+        f.must_be_mounted_once(placed, what)?;
+    }
+    f.write(&one, 0, TEXT).await?;
+    f.must_hold(&other, 0, TEXT, what).await?;
+    f.unpublish(&other).await?;
+    f.withdraw(&one).await
 }
 
 async fn unpublish(f: &Fixture) -> Result<()> {

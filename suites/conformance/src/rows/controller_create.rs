@@ -21,7 +21,7 @@ use crate::{
     alone::Alone,
     case::{Access, Row},
     effect::Effect,
-    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both},
+    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both, status_text},
     fixture::{Fixture, Step, from_snapshot, from_volume, with_mode},
     need::Need,
     spec,
@@ -53,6 +53,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume with a size of no whole MiB returns a volume of at least that size", spec::SIZE_LEAST, case!(with_odd_size))
         .needs(&[CREATE, IF_MOUNTED, Need::Follows(Effect::SizeHonored)])
         .each(),
+    Row::new("CreateVolume with a size beyond 32 bits returns a volume of at least that size", spec::SIZE_LEAST, case!(with_large_size))
+        .needs(&[CREATE, IF_MOUNTED, Need::Follows(Effect::SizeHonored)]),
     Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_id))
         .also(&[spec::CREATE_ONCE])
         .needs(&[CREATE])
@@ -118,6 +120,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("CreateVolume returns a volume accessible from the requested topology", spec::REQUISITE, case!(topology))
         .also(&[spec::REACHABLE, spec::REQUISITE_ALL])
         .needs(&[CREATE, TOPOLOGY]),
+    Row::new("CreateVolume without accessibility_requirements succeeds", spec::TOPOLOGY_CHOSEN, case!(chosen_topology)).needs(&[CREATE, TOPOLOGY]),
     Row::new("CreateVolume returns no accessible_topology if topology is not declared", spec::VOLUME_TOPOLOGY, case!(no_topology)).needs(&[CREATE]),
     Row::new("CreateVolume in a nonexistent topology returns ResourceExhausted", spec::NOWHERE, case!(no_such_place))
         .also(&[spec::NO_PLACE])
@@ -155,6 +158,21 @@ async fn with_odd_size(f: &Fixture) -> Result<()> {
         Ok(made) => is_large(f, made.volume.unwrap_or_default(), odd).await,
         // The driver may support other sizes only.
         refused => refused.refused(&format!("CreateVolume of {odd} bytes"), OUT_OF_RANGE),
+    }
+}
+
+/// The size that remains of 10 GiB in a number of 32 bits is 2 GiB. Drivers with volumes of certain sizes have this one.
+async fn with_large_size(f: &Fixture) -> Result<()> {
+    const LARGE: i64 = 10 << 30;
+    let limit = f.config().volume_limit;
+    if limit != 0 && limit < LARGE {
+        return Err(skip(format!("volumes may have at most {limit} bytes")));
+    }
+    let request = CreateVolumeRequest { capacity_range: Some(f.driver().range(LARGE)), ..f.create_request() };
+    match f.create_volume(request).await {
+        Ok(made) => is_large(f, made.volume.unwrap_or_default(), LARGE).await,
+        // The storage may have no room for it.
+        Err(status) => Err(skip(format!("CreateVolume of {LARGE} bytes returns {}", status_text(&status)))),
     }
 }
 
@@ -282,15 +300,9 @@ pub(super) fn same_capacity(made: i64, found: i64, call: &str) -> Result<()> {
 async fn other_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     let first = with_text(f, f.make(request.clone()).await?).await?;
-    let (size, grown) = (first.capacity_bytes, f.config().grown());
-    request.capacity_range = Some(f.driver().range(grown));
+    let size = first.capacity_bytes;
     let what = "CreateVolume with an existing name and a different size";
-    match f.create_volume(request.clone()).await {
-        Ok(_) if size == 0 => f.warn("volumes have no size: an existing name matches any requested size"),
-        // The driver has rounded up the smaller size, so that the volume has the larger one, too.
-        Ok(_) if size >= grown => {}
-        answer => answer.refused(what, &[Code::AlreadyExists])?,
-    }
+    refused_larger(f, request.clone(), size, what).await?;
     let less = f.config().volume_size / 2;
     if size > less {
         request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
@@ -301,7 +313,27 @@ async fn other_size(f: &Fixture) -> Result<()> {
         f.warn_of_other_code(&answer, what, Code::OutOfRange);
         answer.refused(what, &codes)?;
     }
-    keeps_text(f, &first, what).await
+    keeps_text(f, &first, what).await?;
+    if f.has(CLONE) && f.builds_on(Step::Clone).is_ok() {
+        let request = f.create_from(from_volume(&first.volume_id));
+        let clone = f.make(request.clone()).await?;
+        let what = "CreateVolume from a volume with an existing name and a different size";
+        refused_larger(f, request, clone.capacity_bytes, what).await?;
+    }
+    Ok(())
+}
+
+/// Checks that a request for a volume of `size` bytes is rejected if it is repeated with a larger size.
+async fn refused_larger(f: &Fixture, mut request: CreateVolumeRequest, size: i64, what: &str) -> Result<()> {
+    let grown = f.config().grown();
+    request.capacity_range = Some(f.driver().range(grown));
+    match f.create_volume(request).await {
+        Ok(_) if size == 0 => f.warn("volumes have no size: an existing name matches any requested size"),
+        // The driver has rounded up the smaller size, so that the volume has the larger one, too.
+        Ok(_) if size >= grown => {}
+        answer => answer.refused(what, &[Code::AlreadyExists])?,
+    }
+    Ok(())
 }
 
 /// What a volume holds to which a second request with its name must do nothing.
@@ -458,7 +490,7 @@ async fn unusual(f: &Fixture, end: &str, what: &str) -> Result<()> {
             Ok(())
         }
         Err(status) => {
-            let text = crate::expect::status_text(&status);
+            let text = status_text(&status);
             let error = anyhow!("CreateVolume with {what} returned {text}");
             Err(f.or_reported(Effect::AnyName, error))
         }
@@ -742,6 +774,12 @@ fn accessible(asked: &Topology, from: &[Topology]) -> Result<()> {
         asked.segments,
         from.iter().map(|topology| &topology.segments).collect::<Vec<_>>()
     );
+    Ok(())
+}
+
+async fn chosen_topology(f: &Fixture) -> Result<()> {
+    let request = CreateVolumeRequest { accessibility_requirements: None, ..f.create_request() };
+    f.create_volume(request).await.works("CreateVolume without accessibility_requirements")?;
     Ok(())
 }
 

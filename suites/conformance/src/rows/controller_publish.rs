@@ -252,10 +252,7 @@ async fn is_full(f: &Fixture, attached: i64) -> Result<()> {
 }
 
 async fn second_node(f: &Fixture) -> Result<()> {
-    let mode = f.driver().mode.as_str_name();
-    if !f.is_single_node() {
-        return Err(skip(format!("the driver supports no volumes of a single node, only {mode}")));
-    }
+    f.must_be_single_node()?;
     let volume = f.volume().await?;
     // Its topology alone is a reason for FailedPrecondition.
     f.must_reach_second(&volume)?;
@@ -264,7 +261,8 @@ async fn second_node(f: &Fixture) -> Result<()> {
     let first = std::mem::replace(&mut request.node_id, f.second_node());
     let answer = f.controller_publish_volume(request.clone()).await;
     let named = answer.as_ref().map_or_else(|status| names(status, &first), |_| Ok(()));
-    let what = format!("ControllerPublishVolume of a {mode} volume to a second node");
+    let what =
+        format!("ControllerPublishVolume of a {} volume to a second node", f.driver().mode.as_str_name());
     answer.refused(&what, &[Code::FailedPrecondition])?;
     f.must_be_attached(&volume, "after ControllerPublishVolume to a second node was rejected").await?;
     if f.has(READONLY) {
@@ -273,6 +271,32 @@ async fn second_node(f: &Fixture) -> Result<()> {
         answer.refused(&format!("{what} with the readonly flag"), &[Code::FailedPrecondition])?;
     }
     named.breaks(spec::ATTACH_NAMES_NODE)
+}
+
+impl Fixture {
+    /// Skips a case about volumes that only one node may use, for a driver without such volumes.
+    pub(super) fn must_be_single_node(&self) -> Result<()> {
+        let mode = self.driver().mode.as_str_name();
+        match self.is_single_node() {
+            true => Ok(()),
+            false => Err(skip(format!("the driver supports no volumes of a single node, only {mode}"))),
+        }
+    }
+
+    /// Skips the case if an attached volume can be attached to the second node, which another case reports.
+    pub(super) async fn skip_if_second_node_is_accepted(&self) -> Result<()> {
+        let placed = self.attached().await?;
+        let mut request = self.attach_request(&placed.volume, placed.access);
+        request.node_id = self.second_node();
+        match self.controller_publish_volume(request).await {
+            Ok(_) => Err(skip(
+                "ControllerPublishVolume of an attached volume to a second node returns OK: see \
+                 controller_publish::ControllerPublishVolume of an attached volume to a second node returns \
+                 FailedPrecondition",
+            )),
+            Err(_) => Ok(()),
+        }
+    }
 }
 
 /// Checks that an error names the node that holds the volume.

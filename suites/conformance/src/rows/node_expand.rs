@@ -53,6 +53,8 @@ pub(super) const ROWS: &[Row] = &[
     )
     .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
     .each(),
+    Row::new("NodeExpandVolume without a capacity_range succeeds", spec::NODE_EXPAND, case!(no_range))
+        .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS]),
     Row::new("NodeExpandVolume called twice succeeds", spec::NODE_EXPAND_TWICE, case!(twice))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, EXPANDS, MOUNTS])
         .each(),
@@ -157,6 +159,15 @@ async fn no_optional(f: &Fixture) -> Result<()> {
         let real = f.sizes_are_real(&placed).await?;
         large(f, &placed, real, &format!("after {what}")).await?;
     }
+    Ok(())
+}
+
+/// "This field is OPTIONAL": the driver may then expand the volume as far as it can, or not at all.
+async fn no_range(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.grow(placed.id()).await?;
+    let request = NodeExpandVolumeRequest { capacity_range: None, ..f.node_expand_request(&placed) };
+    f.node_expand_volume(request).await.works("NodeExpandVolume without a capacity_range")?;
     Ok(())
 }
 

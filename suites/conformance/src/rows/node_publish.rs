@@ -4,8 +4,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use claimcheck_csi::{
     Code, Status,
     v1::{
-        NodeUnpublishVolumeRequest, Volume, node_service_capability::rpc::Type as NodeType,
-        volume_capability, volume_capability::access_mode::Mode,
+        NodePublishVolumeRequest, NodeUnpublishVolumeRequest, Volume,
+        node_service_capability::rpc::Type as NodeType, volume_capability,
+        volume_capability::access_mode::Mode,
     },
 };
 use claimcheck_engine::skip;
@@ -23,7 +24,7 @@ use crate::{
 
 /// The length of paths that every driver must accept.
 const PATH: usize = 128;
-const MULTI_WRITER: Need = Need::Node(NodeType::SingleNodeMultiWriter);
+pub(super) const MULTI_WRITER: Need = Need::Node(NodeType::SingleNodeMultiWriter);
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("NodePublishVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_volume))
@@ -372,7 +373,7 @@ async fn readonly(f: &Fixture) -> Result<()> {
 }
 
 /// Creates, attaches and stages a volume for an access mode; `what` names the mode in error messages.
-async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<VolumeOnNode> {
+pub(super) async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<VolumeOnNode> {
     let capability = with_mode(f.capability(), mode);
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
@@ -391,18 +392,22 @@ async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<VolumeOnNode>
     Ok(placed)
 }
 
-async fn multi_writer(f: &Fixture) -> Result<VolumeOnNode> {
+pub(super) async fn multi_writer(f: &Fixture) -> Result<VolumeOnNode> {
     let placed = placed_for(f, Mode::SingleNodeMultiWriter, "multi-writer").await?;
     publish_multi(f, &placed, false).await?;
     Ok(placed)
 }
 
-async fn publish_multi(f: &Fixture, placed: &VolumeOnNode, readonly: bool) -> Result<()> {
-    let mut request = f.publish_request(placed);
-    request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeMultiWriter));
-    request.readonly = readonly;
+pub(super) async fn publish_multi(f: &Fixture, placed: &VolumeOnNode, readonly: bool) -> Result<()> {
+    let request = NodePublishVolumeRequest { readonly, ..multi_writer_request(f, placed) };
     f.node_publish_volume(request).await.works("NodePublishVolume, multi-writer")?;
     Ok(())
+}
+
+pub(super) fn multi_writer_request(f: &Fixture, placed: &VolumeOnNode) -> NodePublishVolumeRequest {
+    let mut request = f.publish_request(placed);
+    request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeMultiWriter));
+    request
 }
 
 async fn readonly_one(f: &Fixture) -> Result<()> {

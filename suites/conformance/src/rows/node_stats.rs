@@ -9,11 +9,14 @@ use claimcheck_engine::skip;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::{
-    CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STAGE, STATS, case, controller_list::healthy,
+    CREATE, EXPAND, EXPANDS, MOUNTS, NODE_EXPAND, STAGE, STATS, case,
+    controller_list::healthy,
     node_expand::grow,
+    node_publish::{MULTI_WRITER, multi_writer, publish_multi},
 };
 use crate::{
     case::{Access, Row},
+    effect::Effect,
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, PLACE, VolumeOnNode, text},
     need::Need,
@@ -82,6 +85,8 @@ pub(super) const ROWS: &[Row] = &[
         case!(no_staging),
     )
     .needs(&[STATS, CREATE, STAGE, MOUNTS]),
+    Row::new("NodeGetVolumeStats at each of two targets succeeds", spec::STATS_TRUE, case!(two_targets))
+        .needs(&[STATS, CREATE, Need::Files, MULTI_WRITER, MOUNTS]),
     Row::new("NodeGetVolumeStats counts written data as used", spec::STATS_TRUE, case!(counts))
         .needs(&[STATS, CREATE, Need::Files, MOUNTS])
         .waits(Waits::up_to(
@@ -189,6 +194,20 @@ async fn no_staging(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// The kubelet asks at the target of each pod.
+async fn two_targets(f: &Fixture) -> Result<()> {
+    let one = multi_writer(f).await?;
+    // Another row reports that the call fails with one target.
+    readable(f, &one).await?;
+    let other = f.with_other_target(&one).await?;
+    publish_multi(f, &other, false).await?;
+    for (target, placed) in [("first", &one), ("second", &other)] {
+        let stats = f.node_get_volume_stats(request(f, placed)).await;
+        stats.works(&format!("NodeGetVolumeStats at the {target} of two targets"))?;
+    }
+    Ok(())
+}
+
 async fn unknown(f: &Fixture) -> Result<()> {
     let volume_path = text(&f.target_root().join(f.unique()).join("mount"));
     let nowhere =
@@ -210,9 +229,14 @@ async fn unknown(f: &Fixture) -> Result<()> {
 async fn elsewhere(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let elsewhere = text(&f.target_root().join(f.unique()).join("mount"));
-    let request = NodeGetVolumeStatsRequest { volume_path: elsewhere, ..request(f, &placed) };
-    let answer = f.node_get_volume_stats(request).await;
-    answer.refused("NodeGetVolumeStats at a path without the volume", NOT_FOUND)
+    let nowhere = NodeGetVolumeStatsRequest { volume_path: elsewhere, ..request(f, &placed) };
+    let answer = f.node_get_volume_stats(nowhere).await;
+    answer.refused("NodeGetVolumeStats at a path without the volume", NOT_FOUND)?;
+    f.unpublish(&placed).await?;
+    let answer = f.node_get_volume_stats(request(f, &placed)).await;
+    let gone = answer.refused("NodeGetVolumeStats at the target of a NodeUnpublishVolume", NOT_FOUND);
+    // At a target that remains there may be something else.
+    gone.map_err(|error| f.or_reported(Effect::UnpublishUnmounts, error))
 }
 
 async fn others(f: &Fixture) -> Result<()> {

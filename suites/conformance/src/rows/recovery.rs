@@ -9,8 +9,9 @@ use claimcheck_csi::v1::{VolumeCapability, volume_capability::AccessType};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    ATTACH, CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, STAGE, STAGE_AGAIN, SURVIVES, UNMOUNTS, UNPUBLISH_AGAIN,
-    UNSTAGE_AGAIN, UNSTAGES, case, concurrency::settled, interruptions::LATE_START,
+    ATTACH, CREATE, MOUNTS, PERSISTS, PUBLISH_AGAIN, RESTORES, SNAPSHOT, STAGE, STAGE_AGAIN, SURVIVES,
+    UNMOUNTS, UNPUBLISH_AGAIN, UNSTAGE_AGAIN, UNSTAGES, case, concurrency::settled,
+    interruptions::LATE_START, snapshots::restored,
 };
 use crate::{
     alone::Alone,
@@ -51,6 +52,13 @@ pub(super) const ROWS: &[Row] = &[
         case!(other_file_system),
     )
     .needs(&[CREATE, Need::Files, MOUNTS, PERSISTS, UNMOUNTS])
+    .only(Access::Mount),
+    Row::new(
+        "NodeStageVolume or NodePublishVolume of a restored volume with another fs_type leaves the data",
+        spec::PUBLISH_USABLE,
+        case!(restored_with_another),
+    )
+    .needs(&[CREATE, SNAPSHOT, Need::Files, MOUNTS, RESTORES, UNMOUNTS])
     .only(Access::Mount),
     Row::new(
         "NodeUnstageVolume after a cancelled NodeStageVolume leaves nothing mounted",
@@ -132,43 +140,53 @@ fn with_other_file_system(mut capability: VolumeCapability, fs_type: &str) -> Vo
     capability
 }
 
+const FIRST: &str = "of the first file system";
+
 async fn other_file_system(f: &Fixture) -> Result<()> {
-    let placed = f.up().await?;
-    f.write(&placed, 0, "of the first file system").await?;
+    let placed = f.up_with(FIRST).await?;
     let present = f.file_system_at(&placed.target)?;
     f.unpublish(&placed).await?;
     f.unstage(&placed).await?;
-    let capability = Some(with_other_file_system(f.driver().capability(placed.access), &present));
     f.restore_staging(&placed).await?;
+    survives_another(f, &placed, &present).await
+}
+
+/// A restored volume has its file system from the snapshot: the node has never published it.
+async fn restored_with_another(f: &Fixture) -> Result<()> {
+    let source = f.up_with(FIRST).await?;
+    let present = f.file_system_at(&source.target)?;
+    f.withdraw(&source).await?;
+    let snapshot = f.snapshot(source.id()).await?;
+    let mut placed = f.place(restored(f, &snapshot).await?).await?;
+    f.attach(&mut placed).await?;
+    survives_another(f, &placed, &present).await
+}
+
+/// Checks that an attached volume keeps [`FIRST`] if it is staged and published with a file system other than `present`.
+async fn survives_another(f: &Fixture, placed: &VolumeOnNode, present: &str) -> Result<()> {
+    let capability = Some(with_other_file_system(f.driver().capability(placed.access), present));
     // The driver may reject the request, or mount the file system that exists.
     let staged = match placed.staging {
         Some(_) => {
-            let mut request = f.stage_request(&placed);
+            let mut request = f.stage_request(placed);
             request.volume_capability.clone_from(&capability);
             f.node_stage_volume(request).await.is_ok()
         }
         None => true,
     };
     if staged {
-        let mut request = f.publish_request(&placed);
+        let mut request = f.publish_request(placed);
         request.volume_capability = capability;
         if f.node_publish_volume(request).await.is_ok() {
-            f.must_hold(
-                &placed,
-                0,
-                "of the first file system",
-                "in a volume that is published with another fs_type",
-            )
-            .await?;
-            f.unpublish(&placed).await?;
+            f.must_hold_throughout(placed, FIRST, "in a volume that is published with another fs_type")
+                .await?;
+            f.unpublish(placed).await?;
         }
+        f.unstage(placed).await?;
     }
-    if staged {
-        f.unstage(&placed).await?;
-    }
-    f.stage(&placed).await?;
-    f.publish(&placed).await?;
-    f.must_hold(&placed, 0, "of the first file system", "after another fs_type was requested").await
+    f.stage(placed).await?;
+    f.publish(placed).await?;
+    f.must_hold_throughout(placed, FIRST, "after another fs_type was requested").await
 }
 
 async fn stage_in_doubt(f: &Fixture) -> Result<()> {

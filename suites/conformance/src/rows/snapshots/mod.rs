@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) use get::{found, looked_up, same_snapshot};
 pub(super) use list::{all, listed};
-pub(super) use restore::{has_source_text, keeps_its_text, must_restore, source_with_text, taken};
+pub(super) use restore::{has_source_text, keeps_its_text, must_restore, restored, source_with_text, taken};
 
 /// Of cases that also restore a snapshot, where drivers can.
 pub(super) const IF_RESTORES: Need = Need::Follows(Effect::RestoreCopies);

@@ -75,7 +75,8 @@ pub(in crate::rows) async fn taken(f: &Fixture, source: VolumeOnNode) -> Result<
     }
 }
 
-async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<Volume> {
+/// A new volume from a snapshot.
+pub(in crate::rows) async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<Volume> {
     f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await
 }
 
