@@ -285,9 +285,8 @@ impl Player {
         } else if let Some(subject) = &step.allow {
             // What came before this step may not be recorded yet.
             self.actor.record.quiet(self.t.namespace(), QUIET, self.t.step()).await;
-            if let Some(seen) = self.unwanted_so_far().await {
-                bail!("{seen}");
-            }
+            // The error of a step begins with what was seen.
+            ensure!(self.unwanted_so_far().await.is_none(), "it came before this step");
             self.nevers.retain(|never| never.subject != *subject);
         } else if let Some(pod) = &step.exec {
             self.exec(pod, step).await?;
