@@ -200,11 +200,7 @@ async fn two_modes(f: &Fixture) -> Result<()> {
 }
 
 async fn with_second_mode(f: &Fixture, second: Mode) -> Result<()> {
-    let mut request = f.create_request();
-    request.volume_capabilities.push(with_mode(f.capability(), second));
-    // "Otherwise SP MUST return the appropriate gRPC error code": a volume with both modes may be impossible.
-    let Ok(made) = f.create_volume(request).await else { return Ok(()) };
-    let volume = made.volume.unwrap_or_default();
+    let Some(volume) = made_for_both(f, second).await else { return Ok(()) };
     let mut held = None;
     for mode in [f.driver().mode, second] {
         let name = mode.as_str_name();
@@ -227,6 +223,14 @@ async fn with_second_mode(f: &Fixture, second: Mode) -> Result<()> {
     f.must_hold(&placed, 0, text, "after the volume was used with two access modes").await
 }
 
+/// A new volume for the mode of all cases and a second one. "Otherwise SP MUST return the appropriate gRPC error code": a
+/// volume with both modes may be impossible.
+async fn made_for_both(f: &Fixture, second: Mode) -> Option<Volume> {
+    let mut request = f.create_request();
+    request.volume_capabilities.push(with_mode(f.capability(), second));
+    Some(f.create_volume(request).await.ok()?.volume.unwrap_or_default())
+}
+
 async fn two_nodes(f: &Fixture) -> Result<()> {
     let mode = Mode::MultiNodeMultiWriter;
     let mut request = f.create_request();
@@ -245,14 +249,10 @@ async fn two_nodes(f: &Fixture) -> Result<()> {
 async fn two_readers(f: &Fixture) -> Result<()> {
     const TEXT: &str = "for readers on two nodes";
     let mode = Mode::MultiNodeReaderOnly;
-    let capability = with_mode(f.capability(), mode);
-    let mut request = f.create_request();
-    request.volume_capabilities.push(capability.clone());
-    let Ok(made) = f.create_volume(request).await else {
+    let Some(volume) = made_for_both(f, mode).await else {
         let (writer, reader) = (f.driver().mode.as_str_name(), mode.as_str_name());
         return Err(skip(format!("the driver supports no volumes with {writer} and {reader}")));
     };
-    let volume = made.volume.unwrap_or_default();
     f.must_reach_second(&volume)?;
     let placed = published_as(f, f.put(volume, TEXT).await?, mode).await?;
     f.must_hold_throughout(&placed, TEXT, "in a volume that is published for readers").await?;
@@ -268,7 +268,7 @@ async fn two_readers(f: &Fixture) -> Result<()> {
         f.must_hold_throughout(second, TEXT, "in a volume that is published for readers on a second node")
             .await
     };
-    f.on_second(&placed.volume, capability, on_second).await?;
+    f.on_second(&placed.volume, with_mode(f.capability(), mode), on_second).await?;
     f.withdraw(&placed).await
 }
 

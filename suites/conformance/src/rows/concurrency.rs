@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{
     Code, Status,
-    v1::{ControllerPublishVolumeRequest, Volume, volume_capability::access_mode::Mode},
+    v1::{Volume, volume_capability::access_mode::Mode},
 };
 use tokio::time::{Duration, Instant, sleep};
 
@@ -388,20 +388,18 @@ async fn attach_to_two(f: &Fixture) -> Result<()> {
     for _ in 0..ROUNDS {
         let volume = f.volume().await?;
         f.must_reach_second(&volume)?;
-        let one = f.attach_request(&volume, f.access());
-        let other = ControllerPublishVolumeRequest { node_id: f.second_node(), ..one.clone() };
-        let (first, second) =
-            tokio::join!(f.controller_publish_volume(one), f.controller_publish_volume(other));
-        let both = first.is_ok() && second.is_ok();
-        raced(f, "ControllerPublishVolume", vec![first, second], &[Code::FailedPrecondition])?;
-        if both {
-            f.skip_if_second_node_is_accepted().await?;
-        }
-        ensure!(
-            !both,
-            "concurrent ControllerPublishVolume calls attached volume {:?} to two nodes",
-            volume.volume_id
+        let (first, second) = tokio::join!(
+            f.controller_publish_volume(f.attach_request(&volume, f.access())),
+            f.controller_publish_volume(f.attach_request_of_second(&volume))
         );
+        if first.is_ok() && second.is_ok() {
+            f.skip_if_second_node_is_accepted().await?;
+            bail!(
+                "concurrent ControllerPublishVolume calls attached volume {:?} to two nodes",
+                volume.volume_id
+            );
+        }
+        raced(f, "ControllerPublishVolume", vec![first, second], &[Code::FailedPrecondition])?;
     }
     Ok(())
 }

@@ -286,9 +286,7 @@ impl Fixture {
     /// Skips the case if an attached volume can be attached to the second node, which another case reports.
     pub(super) async fn skip_if_second_node_is_accepted(&self) -> Result<()> {
         let placed = self.attached().await?;
-        let mut request = self.attach_request(&placed.volume, placed.access);
-        request.node_id = self.second_node();
-        match self.controller_publish_volume(request).await {
+        match self.controller_publish_volume(self.attach_request_of_second(&placed.volume)).await {
             Ok(_) => Err(skip(
                 "ControllerPublishVolume of an attached volume to a second node returns OK: see \
                  controller_publish::ControllerPublishVolume of an attached volume to a second node returns \
